@@ -5,28 +5,28 @@ type Code string
 
 // Codes of the router's error answers.
 const (
-	CodeInvalidRequest   Code = "invalid_request"    // 400: malformed message or routing header
-	CodeUnauthenticated  Code = "unauthenticated"    // 401
-	CodeForbidden        Code = "forbidden"          // 403: the credential is not for this sandbox
-	CodeSandboxNotFound  Code = "sandbox_not_found"  // 404
-	CodeSandboxGone      Code = "sandbox_gone"       // 410: deleted a short while ago
-	CodeMethodNotAllowed Code = "method_not_allowed" // 405: CONNECT and TRACE
-	CodeNotImplemented   Code = "not_implemented"    // 501: transfer coding the router does not know
-	CodeRequestTimeout   Code = "request_timeout"    // 408: the request came too slowly
-	CodeBodyTooLarge     Code = "body_too_large"     // 413
-	CodeExpectation      Code = "expectation_failed" // 417
-	CodeTooManyRequests  Code = "too_many_requests"  // 429
-	CodeHeaderTooLarge   Code = "header_too_large"   // 431
-	CodeDialFailed       Code = "dial_failed"        // 502: no connection, nothing was sent
-	CodeUpstreamClosed   Code = "upstream_closed"    // 502: the connection ended before a response
-	CodeBadResponse      Code = "bad_response"       // 502: the response is malformed
-	CodeSuspended        Code = "sandbox_suspended"  // 503
-	CodeStarting         Code = "sandbox_starting"   // 503: not reachable within the hold
-	CodeFinished         Code = "sandbox_finished"   // 503: the pod ended and is not replaced
-	CodeDraining         Code = "router_draining"    // 503
-	CodeRouterStarting   Code = "router_starting"    // 503: the route table is not complete yet
-	CodeTimeout          Code = "timeout"            // 504
-	CodeInternal         Code = "internal_error"     // 500
+	CodeInvalidRequest   Code = "invalid_request"       // 400: malformed message or routing header
+	CodeUnauthenticated  Code = "unauthenticated"       // 401
+	CodeForbidden        Code = "forbidden"             // 403: the credential is not for this sandbox
+	CodeSandboxNotFound  Code = "sandbox_not_found"     // 404
+	CodeSandboxGone      Code = "sandbox_gone"          // 410: deleted a short while ago, finished or expired
+	CodeMethodNotAllowed Code = "method_not_allowed"    // 405: CONNECT and TRACE
+	CodeNotImplemented   Code = "not_implemented"       // 501: transfer coding the router does not know
+	CodeRequestTimeout   Code = "request_timeout"       // 408: the request came too slowly
+	CodeBodyTooLarge     Code = "body_too_large"        // 413
+	CodeExpectation      Code = "expectation_failed"    // 417
+	CodeTooManyRequests  Code = "too_many_requests"     // 429
+	CodeHeaderTooLarge   Code = "header_too_large"      // 431
+	CodeDialFailed       Code = "dial_failed"           // 502: no connection, nothing was sent
+	CodeUpstreamClosed   Code = "upstream_closed"       // 502: the connection ended before a response
+	CodeBadResponse      Code = "bad_response"          // 502: the response is malformed
+	CodeSuspended        Code = "sandbox_suspended"     // 503
+	CodeStarting         Code = "sandbox_starting"      // 503: not reachable within the hold
+	CodeDraining         Code = "router_draining"       // 503
+	CodeRouterStarting   Code = "router_starting"       // 503: the route table is not complete yet
+	CodeTimeout          Code = "timeout"               // 504
+	CodeHTTPVersion      Code = "version_not_supported" // 505
+	CodeInternal         Code = "internal_error"        // 500
 )
 
 // Detail phrases that published clients match on. Those that end in a colon and a blank take the sandbox id.

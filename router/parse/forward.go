@@ -1,0 +1,93 @@
+package parse
+
+// Forwarding is what the router adds to a request, and what it decided about it.
+type Forwarding struct {
+	Peer     []byte // address of the socket's other end, without port
+	Proto    string // "http" or "https"
+	Trusted  bool   // the peer is a proxy of ours: its forwarding fields are believed
+	Host     []byte // replaces the Host field; nil keeps it
+	Consumed bool   // the Authorization field was the router's credential
+}
+
+// AppendTo appends the head as the sandbox gets it: the fields that are the caller's in their order and spelling, then the
+// router's own.
+func (r *Request) AppendTo(dst []byte, f *Forwarding) []byte {
+	dst = append(dst, r.Method...)
+	dst = append(dst, ' ')
+	if r.slash {
+		dst = append(dst, '/')
+	}
+	dst = append(dst, r.Target...)
+	dst = append(dst, " HTTP/1.1\r\n"...)
+
+	var seenHost, seenProto bool
+	run, end := uint32(0), uint32(0) // the run of kept lines not yet copied
+	for i := range r.fields.list[:r.fields.n] {
+		l := &r.fields.list[i]
+		ours := false
+		switch l.kind {
+		case keep, contentLength, requestID, secKey, secAccept:
+		case host:
+			ours = f.Host != nil
+		case authorization:
+			ours = f.Consumed
+		case forwardedHost:
+			ours = !f.Trusted
+			seenHost = seenHost || f.Trusted
+		case forwardedProto:
+			ours = !f.Trusted
+			seenProto = seenProto || f.Trusted
+		case forwardedOther:
+			ours = !f.Trusted
+		default:
+			ours = true
+		}
+		if ours {
+			continue
+		}
+		if l.at != end {
+			dst = append(dst, r.head[run:end]...)
+			run = l.at
+		}
+		end = l.end
+	}
+	dst = append(dst, r.head[run:end]...)
+
+	if f.Host != nil {
+		dst = appendField(dst, "Host: ", f.Host)
+	} else if r.Host == nil {
+		dst = append(dst, "Host: \r\n"...) // HTTP/1.0 without one becomes 1.1, which needs it (RFC 9112, section 3.2)
+	}
+	if r.Length == Chunked {
+		dst = append(dst, "Transfer-Encoding: chunked\r\n"...)
+	}
+	dst = append(dst, "X-Forwarded-For: "...)
+	if f.Trusted {
+		for i := range r.fields.list[:r.fields.n] {
+			if l := &r.fields.list[i]; l.kind == forwardedFor && l.from < l.to {
+				dst = append(dst, l.value(r.head)...)
+				dst = append(dst, ", "...)
+			}
+		}
+	}
+	dst = append(dst, f.Peer...)
+	dst = append(dst, "\r\n"...)
+	if !seenHost && len(r.Host) > 0 {
+		dst = appendField(dst, "X-Forwarded-Host: ", r.Host)
+	}
+	if !seenProto {
+		dst = append(dst, "X-Forwarded-Proto: "...)
+		dst = append(dst, f.Proto...)
+		dst = append(dst, "\r\n"...)
+	}
+	if r.WebSocket {
+		dst = append(dst, "Connection: Upgrade\r\nUpgrade: websocket\r\n"...)
+	}
+	return append(dst, "\r\n"...)
+}
+
+func appendField(dst []byte, name string, value []byte) []byte {
+	dst = append(dst, name...)
+	dst = append(dst, value...)
+	return append(dst, "\r\n"...)
+}

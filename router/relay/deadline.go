@@ -1,0 +1,129 @@
+package relay
+
+import (
+	"time"
+
+	"github.com/dovakiin0/agent-sandbox/router/record"
+)
+
+// rateWindow is the time over which the rate of an upload is measured.
+const rateWindow = 10 * time.Second
+
+// ring sets the next alarm to d after from; 0 is never. The caller holds mu.
+func (c *client) ring(from time.Time, d time.Duration) {
+	if d == 0 {
+		c.bell.at.Store(0)
+		return
+	}
+	c.bell.at.Store(from.Add(d).UnixNano())
+}
+
+// watchExchange sets the alarms of an exchange that was dispatched. The caller holds mu.
+func (c *client) watchExchange() {
+	x := &c.x
+	c.ring(x.sentAt, probeEvery)
+	left := x.headerBy
+	if !x.until.IsZero() {
+		if d := time.Until(x.until); left == 0 || d < left {
+			left = d
+		}
+	}
+	if left == 0 || left >= precise {
+		return
+	}
+	if c.soon == nil {
+		c.soon = time.AfterFunc(left, func() { c.expire(time.Now()) })
+		return
+	}
+	c.soon.Reset(left)
+}
+
+// expire looks at the deadlines of the phase that the connection is in.
+func (c *client) expire(now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch c.phase {
+	case reading:
+		c.expireReading(now)
+	case routing:
+		if c.look() == over && c.cancel != nil {
+			close(c.cancel)
+			c.cancel = nil
+		}
+		c.ring(now, probeEvery)
+	case uploading, waiting:
+		if why := c.overdue(now); why != record.OK {
+			c.abandon(why)
+		} else if c.phase == waiting && c.eof.IsZero() && c.look() == over {
+			c.kick() // the end came together with the last bytes, so that no edge told of it
+		}
+		c.ring(now, probeEvery)
+	case tunnelling:
+		c.expireTunnel(now)
+	case closing:
+		c.shut()
+	}
+}
+
+// expireReading ends connections that are idle for too long and heads that take too long. The caller holds mu.
+func (c *client) expireReading(now time.Time) {
+	limit := c.r.cfg.ClientIdle
+	if c.inHead {
+		limit = c.r.cfg.ClientHeader
+	}
+	switch due := limit > 0 && now.Sub(c.since) >= limit; {
+	case due && c.inHead:
+		c.late = true
+		c.kick()
+	case due || c.look() == over:
+		c.shut()
+	default:
+		c.ring(c.since, limit)
+	}
+}
+
+// overdue tells which deadline an exchange has missed. The caller holds mu.
+func (c *client) overdue(now time.Time) record.Reason {
+	x, cfg := &c.x, &c.r.cfg
+	silence := now.Sub(time.Unix(0, max(x.active.Load(), x.sentAt.UnixNano())))
+	switch {
+	case !x.until.IsZero() && !now.Before(x.until):
+		return record.TotalTimeout
+	case c.phase == waiting && !x.answering && x.headerBy > 0 && now.Sub(x.sentAt) >= x.headerBy:
+		return record.HeaderTimeout
+	case cfg.StreamIdle > 0 && (x.answering || c.phase == uploading) && silence >= cfg.StreamIdle:
+		return record.StreamIdle
+	case !c.eof.IsZero() && now.Sub(c.eof) >= halfClosed && silence >= halfClosed:
+		return record.ClientGone
+	case c.phase == uploading && cfg.ClientMinRate > 0:
+		return c.tooSlow(now)
+	}
+	return record.OK
+}
+
+// tooSlow measures the rate of an upload. The caller holds mu.
+func (c *client) tooSlow(now time.Time) record.Reason {
+	x := &c.x
+	if x.ratedAt.IsZero() {
+		x.ratedAt = x.sentAt
+	}
+	passed := now.Sub(x.ratedAt)
+	if passed < rateWindow {
+		return record.OK
+	}
+	moved := x.up.Load() - x.rated
+	x.rated, x.ratedAt = x.up.Load(), now
+	if moved < c.r.cfg.ClientMinRate*int64(passed/time.Second) {
+		return record.RequestTimeout
+	}
+	return record.OK
+}
+
+// endIfIdle ends a connection that is between requests.
+func (c *client) endIfIdle() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.phase == reading && !c.inHead {
+		c.shut()
+	}
+}

@@ -1,0 +1,71 @@
+package relay
+
+import (
+	"io"
+	"syscall"
+	"unsafe"
+)
+
+const rawReads = true
+
+// readRaw calls h at every readiness edge and parks in between. RawConn.Read forgets earlier edges only when it is entered,
+// and its first call reads at once, so none is lost. A read that does not fill its room has emptied the socket.
+func (s *socket) readRaw(h reader) error {
+	return s.raw.Read(func(fd uintptr) bool {
+		for {
+			room := h.room()
+			n, _, errno := syscall.RawSyscall(syscall.SYS_READ, fd, uintptr(unsafe.Pointer(unsafe.SliceData(room))), uintptr(len(room)))
+			switch {
+			case errno == syscall.EAGAIN:
+				h.pause()
+				return false
+			case errno == syscall.EINTR:
+				continue
+			case errno != 0:
+				h.ended(errno)
+				return true
+			case n == 0:
+				h.ended(io.EOF)
+				return true
+			}
+			if !h.got(int(n)) {
+				return true
+			}
+			if int(n) < len(room) {
+				h.pause()
+				return false
+			}
+		}
+	})
+}
+
+// writeRaw sends what the kernel takes at once. RawSyscall spares the scheduler's bookkeeping, which is right because the
+// descriptor never blocks. The caller holds w, so the descriptor is open.
+func (s *socket) writeRaw(b []byte) (int, error) {
+	for len(b) > 0 {
+		n, _, errno := syscall.RawSyscall6(syscall.SYS_SENDTO, s.fd, uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)), syscall.MSG_NOSIGNAL|syscall.MSG_DONTWAIT, 0, 0)
+		switch errno {
+		case 0:
+			return int(n), nil
+		case syscall.EINTR:
+		case syscall.EAGAIN:
+			return 0, nil
+		default:
+			return 0, errno
+		}
+	}
+	return 0, nil
+}
+
+// peek looks at what the reading goroutine would read next. The caller holds w, so the descriptor is open.
+func (s *socket) peek() outlook {
+	var one [1]byte
+	n, _, errno := syscall.RawSyscall6(syscall.SYS_RECVFROM, s.fd, uintptr(unsafe.Pointer(&one)), 1, syscall.MSG_PEEK|syscall.MSG_DONTWAIT, 0, 0)
+	switch {
+	case errno == syscall.EAGAIN || errno == syscall.EINTR:
+		return silent
+	case errno != 0 || n == 0:
+		return over
+	}
+	return speaking
+}
