@@ -1,17 +1,31 @@
-# Everything needs Go, make and git only. Tools come from the nested module in tools/.
-GO       ?= go
-BIN      := bin
-CRDS     := charts/agent-sandbox/crds
-TOOL     := $(GO) tool -modfile=tools/go.mod
+# Everything here needs Go, make and git only. Tools come from the nested module in tools/, versions pinned.
+GO        ?= go
+BIN       := bin
+CRDS      := charts/agent-sandbox/crds
+TOOL      := $(GO) tool -modfile=tools/go.mod
+VERSION   ?= $(shell git describe --tags --always 2>/dev/null || echo dev)
+LDFLAGS   := -s -w -X main.version=$(VERSION)
+FUZZTIME  ?= 30s
+SOAK      ?= 60s
+TESTFLAGS ?= -shuffle=on -timeout=40m
 
 .DEFAULT_GOAL := help
-.PHONY: help
-help: ## List the targets.
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
+.PHONY: help build cluster generate check test race fuzz soak demo bench
 
-.PHONY: generate
+help: ## List the targets.
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
+
+build: ## Build router, controller and runtime into bin/.
+	@mkdir -p $(BIN)
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ ./router ./controller ./runtime
+
+cluster: ## Build the local control plane into bin/ (5 to 10 minutes the first time).
+	@mkdir -p $(BIN)
+	@echo "building the local control plane; the first time takes 5 to 10 minutes ..."
+	cd test/cluster && $(GO) build -o ../../$(BIN)/cluster .
+
 generate: ## Generate deepcopy functions and CRDs from proto/.
-	@mkdir -p $(CRDS) && rm -rf $(BIN)/crds && mkdir -p $(BIN)/crds
+	@rm -rf $(BIN)/crds && mkdir -p $(BIN)/crds $(CRDS)
 	$(TOOL) controller-gen object paths=./proto/...
 	$(TOOL) controller-gen crd:maxDescLen=0 paths=./proto/agents/... output:crd:dir=$(BIN)/crds
 	$(TOOL) controller-gen crd:maxDescLen=0 paths=./proto/extensions/... output:crd:dir=$(BIN)/crds
@@ -21,3 +35,35 @@ generate: ## Generate deepcopy functions and CRDs from proto/.
 	@cp $(BIN)/crds/extensions.agents.x-k8s.io_sandboxtemplates.yaml $(CRDS)/sandboxtemplates.extensions.agents.x-k8s.io.yaml
 	@cp $(BIN)/crds/full/extensions.agents.x-k8s.io_sandboxclaims.yaml $(CRDS)/sandboxclaims.extensions.agents.x-k8s.io.yaml
 	@cp $(BIN)/crds/full/extensions.agents.x-k8s.io_sandboxwarmpools.yaml $(CRDS)/sandboxwarmpools.extensions.agents.x-k8s.io.yaml
+
+check: generate ## Formatting, vet, staticcheck, tidy modules, no drift of generated files.
+	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { echo "not formatted:"; gofmt -l $$(git ls-files '*.go'); exit 1; }
+	git diff --exit-code --stat -- proto $(CRDS)
+	$(GO) mod tidy -diff
+	cd tools && $(GO) mod tidy -diff
+	cd test/cluster && $(GO) mod tidy -diff
+	$(GO) vet ./...
+	GOOS=darwin $(GO) vet ./router/...
+	$(TOOL) staticcheck ./...
+
+test: ## Every test, the end-to-end ones with a real API server too.
+	$(GO) test $(TESTFLAGS) ./...
+
+race: ## The tests again under the race detector.
+	$(GO) test -race $(TESTFLAGS) ./...
+
+fuzz: ## Every fuzz target for FUZZTIME (30s).
+	@for pkg in $$($(GO) list ./...); do \
+	  for target in $$($(GO) test -list '^Fuzz' $$pkg | grep ^Fuzz); do \
+	    echo "$$pkg $$target"; $(GO) test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) $$pkg || exit 1; \
+	  done; \
+	done
+
+soak: build ## Clients that come and go, WebSockets and endpoint flips for SOAK (60s).
+	$(GO) run ./test/soak --duration=$(SOAK)
+
+demo: build cluster ## The whole system on this machine: claim a sandbox, run code in it.
+	$(GO) run ./test/demo
+
+bench: build ## The short benchmarks.
+	$(GO) run ./bench run
