@@ -42,74 +42,120 @@ const (
 // the body is complete. ok is false when the body is malformed. Call it again with the rest of b until that is empty.
 func (c *Chunks) Next(b []byte) (data []byte, used int, complete, ok bool) {
 	for i := 0; i < len(b); i++ {
-		ch := b[i]
 		switch c.state {
-		case inSize:
-			if v := hexValue[ch]; v < 16 {
-				if c.digits == 15 {
-					return nil, 0, false, false // beyond what any body can be
-				}
-				c.digits++
-				c.left = c.left<<4 | uint64(v)
-				continue
-			}
-			switch {
-			case c.digits == 0:
-				return nil, 0, false, false
-			case ch == '\r':
-				c.state = afterSize
-			case ch == ';':
-				c.state, c.extra, c.extras = inExtension, 0, true
-			default:
-				return nil, 0, false, false
-			}
-		case inExtension:
-			if ch == '\r' {
-				c.state = afterSize
-			} else if c.extra++; !text[ch] || c.extra > maxExtension {
-				return nil, 0, false, false
-			}
-		case afterSize:
-			if ch != '\n' {
-				return nil, 0, false, false
-			}
-			c.digits, c.extra = 0, 0
-			if c.left > 0 {
-				c.state = inData
-			} else {
-				c.state = atTrailer
-			}
 		case inData:
-			n := min(uint64(len(b)-i), c.left)
-			if c.left -= n; c.left == 0 {
-				c.state = afterData
-			}
-			return b[i : i+int(n)], i + int(n), false, true
-		case afterData:
-			if ch != '\r' {
-				return nil, 0, false, false
-			}
-			c.state = endOfData
-		case endOfData:
-			if ch != '\n' {
-				return nil, 0, false, false
-			}
-			c.state = inSize
-		case endOfBody:
-			if ch != '\n' {
-				return nil, 0, false, false
-			}
-			c.state = done
-			return nil, i + 1, true, true
+			n := c.take(len(b) - i)
+			return b[i : i+n], i + n, false, true
 		case done:
 			return nil, i, true, true
-		default:
-			if !c.trailer(ch) {
-				return nil, 0, false, false
-			}
+		}
+		if !c.step(b[i]) {
+			return nil, 0, false, false
 		}
 	}
 	return nil, len(b), c.state == done, true
+}
+
+// Strip reads from b like Next and appends it to dst as it came, but for extensions and trailer fields. data counts the
+// bytes of data.
+func (c *Chunks) Strip(dst, b []byte) (out []byte, used, data int, complete, ok bool) {
+	for used < len(b) && c.state != done {
+		if c.state == inData {
+			n := c.take(len(b) - used)
+			dst = append(dst, b[used:used+n]...)
+			used += n
+			data += n
+			continue
+		}
+		before, ch := c.state, b[used]
+		if !c.step(ch) {
+			return dst, used, data, false, false
+		}
+		used++
+		switch before {
+		case inSize:
+			if ch == ';' {
+				continue
+			}
+		case inExtension, atTrailer:
+			if ch != '\r' {
+				continue
+			}
+		case inName, inValue, endOfTrailer:
+			continue
+		}
+		dst = append(dst, ch)
+	}
+	return dst, used, data, c.state == done, true
+}
+
+// Data reads from b like Next and appends its data alone to dst.
+func (c *Chunks) Data(dst, b []byte) (out []byte, used, data int, complete, ok bool) {
+	for used < len(b) && !complete {
+		piece, n, end, sound := c.Next(b[used:])
+		if !sound {
+			return dst, used, data, false, false
+		}
+		dst = append(dst, piece...)
+		used, data, complete = used+n, data+len(piece), end
+	}
+	return dst, used, data, complete, true
+}
+
+// take uses up to n bytes of data.
+func (c *Chunks) take(n int) int {
+	k := int(min(uint64(n), c.left))
+	if c.left -= uint64(k); c.left == 0 {
+		c.state = afterData
+	}
+	return k
+}
+
+// step reads one byte that is not data, and reports whether it may stand there.
+func (c *Chunks) step(ch byte) bool {
+	switch c.state {
+	case inSize:
+		if v := hexValue[ch]; v < 16 {
+			c.digits++
+			c.left = c.left<<4 | uint64(v)
+			return c.digits < 16 // more is beyond what any body can be
+		}
+		switch {
+		case c.digits == 0:
+			return false
+		case ch == '\r':
+			c.state = afterSize
+		case ch == ';':
+			c.state, c.extra, c.extras = inExtension, 0, true
+		default:
+			return false
+		}
+	case inExtension:
+		if ch == '\r' {
+			c.state = afterSize
+			return true
+		}
+		c.extra++
+		return text[ch] && c.extra <= maxExtension
+	case afterSize:
+		c.digits, c.extra, c.state = 0, 0, inData
+		if c.left == 0 {
+			c.state = atTrailer
+		}
+		return ch == '\n'
+	case afterData:
+		c.state = endOfData
+		return ch == '\r'
+	case endOfData:
+		c.state = inSize
+		return ch == '\n'
+	case endOfBody:
+		c.state = done
+		return ch == '\n'
+	default:
+		return c.trailer(ch)
+	}
+	return true
 }
 
 // trailer checks one byte of the trailer section by the rules of header fields.

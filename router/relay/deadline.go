@@ -50,6 +50,9 @@ func (c *client) expire(now time.Time) {
 			close(c.cancel)
 			c.cancel = nil
 		}
+		if total := c.r.cfg.Total; total > 0 && now.Sub(c.x.started) > total+lingerMost {
+			c.shut() // it does not read the router's own answer
+		}
 		c.ring(now, probeEvery)
 	case uploading, waiting:
 		if why := c.overdue(now); why != record.OK {

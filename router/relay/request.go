@@ -351,29 +351,19 @@ func (c *client) upload(u *upstream) {
 
 // encode appends to out what the sandbox gets for the body bytes b. It returns how many of them it used and whether the body is
 // complete. limit is the largest body, 0 for any.
-func (x *exchange) encode(out, b []byte, limit int64) (_ []byte, used int, whole bool, why record.Reason) {
+func (x *exchange) encode(out, b []byte, limit int64) ([]byte, int, bool, record.Reason) {
 	if x.length >= 0 {
-		used = int(min(int64(len(b)), x.left))
+		used := int(min(int64(len(b)), x.left))
 		x.left -= int64(used)
 		x.up.Add(int64(used))
 		return append(out, b[:used]...), used, x.left == 0, record.OK
 	}
-	for used < len(b) && !whole {
-		data, n, complete, ok := x.body.Next(b[used:])
-		if !ok {
-			return out, used, false, record.BadChunk
-		}
-		if up := x.up.Add(int64(len(data))); limit > 0 && up > limit {
-			return out, used, false, record.BodyTooLarge
-		}
-		if len(data) > 0 {
-			out = parse.AppendChunk(out, data)
-		}
-		used += n
-		whole = complete
-	}
-	if whole {
-		out = append(out, parse.LastChunk...)
+	out, used, data, whole, ok := x.body.Strip(out, b)
+	switch {
+	case !ok:
+		return out, used, false, record.BadChunk
+	case x.up.Add(int64(data)) > limit && limit > 0:
+		return out, used, false, record.BodyTooLarge
 	}
 	return out, used, whole, record.OK
 }

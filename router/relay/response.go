@@ -102,25 +102,16 @@ func (u *upstream) recode(c *client, s *scratch) step {
 	used, complete := 0, false
 	switch u.framed {
 	case parse.Chunked:
-		for used < len(b) && !complete {
-			data, n, end, ok := u.chunks.Next(b[used:])
-			if !ok {
-				return u.bad()
-			}
-			used += n
-			complete = end
-			c.x.down += int64(len(data))
-			switch {
-			case len(data) == 0:
-			case c.x.minor == 1:
-				s.out = parse.AppendChunk(s.out, data)
-			default:
-				s.out = append(s.out, data...)
-			}
+		ok, data := false, 0
+		if c.x.minor == 1 {
+			s.out, used, data, complete, ok = u.chunks.Strip(s.out, b)
+		} else {
+			s.out, used, data, complete, ok = u.chunks.Data(s.out, b)
 		}
-		if complete && c.x.minor == 1 {
-			s.out = append(s.out, parse.LastChunk...)
+		if !ok {
+			return u.bad()
 		}
+		c.x.down += int64(data)
 	case parse.UntilClose:
 		used = len(b)
 		c.x.down += int64(used)

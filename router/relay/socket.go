@@ -144,7 +144,7 @@ func (s *socket) abort() { s.tcp.SetLinger(0) }
 
 // close is for the reading goroutine, when it is done.
 func (s *socket) close() {
-	s.tcp.CloseRead() // fails a writer that waits for the other end
+	s.shut() // fails a writer that waits for the other end
 	s.w.Lock()
 	s.closed = true
 	s.conn.Close()
