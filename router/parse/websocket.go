@@ -21,10 +21,14 @@ func AcceptOf(key []byte, out *[28]byte) {
 // Frames follows the frames of one direction of a WebSocket (RFC 6455, section 5.2) without looking into them, so that a
 // frame of the router's own can be put between two. The zero value stands before the first frame.
 type Frames struct {
-	head [14]byte
-	n    int    // bytes of the header so far
-	left uint64 // bytes of the payload still to come
+	head   [14]byte
+	n      int    // bytes of the header so far
+	left   uint64 // bytes of the payload still to come
+	closed bool
 }
+
+// Closed reports whether a Close frame has begun.
+func (f *Frames) Closed() bool { return f.closed }
 
 // Between reports whether the bytes so far end with a whole frame.
 func (f *Frames) Between() bool { return f.n == 0 && f.left == 0 }
@@ -45,6 +49,7 @@ func (f *Frames) Follow(b []byte) (boundary int) {
 			}
 			f.left = f.payload()
 			f.n = 0
+			f.closed = f.closed || f.head[0]&0x0f == 0x8
 		}
 		if f.left == 0 && f.n == 0 {
 			boundary = i

@@ -110,6 +110,18 @@ func (c *client) got(n int) bool {
 
 func (c *client) pause() { c.in.rest() }
 
+func (c *client) expects() bool {
+	switch c.now() {
+	case reading:
+		return len(c.in.unread()) > 0
+	case uploading:
+		return true
+	case tunnelling:
+		return c.tunnel.up.Closed()
+	}
+	return false
+}
+
 func (c *client) now() phase {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -179,13 +179,15 @@ func (u *upstream) finish(c *client, tail []byte) step {
 // cut ends an exchange whose answer has begun and cannot be completed: the client must see that a part is missing
 // (RFC 9112, section 8).
 func (c *client) cut(why record.Reason) {
-	if c.x.minor == 0 {
-		c.abort() // without a length and without chunks, an orderly end would look complete
-	}
+	minor := c.x.minor
 	c.over(why)
 	c.mu.Lock()
 	c.finished(false)
 	c.mu.Unlock()
+	if minor == 0 {
+		c.abort() // without chunks, and maybe without a length, an orderly end would look complete
+		return
+	}
 	c.shut()
 }
 

@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -19,8 +20,9 @@ type socket struct {
 
 	// w is held while bytes are written and while the descriptor is closed, so that no writer can meet a descriptor
 	// that has become another connection's.
-	w      sync.Mutex
-	closed bool
+	w       sync.Mutex
+	closed  bool
+	aborted atomic.Bool
 }
 
 // reader is who uses the bytes of a socket.
@@ -28,6 +30,7 @@ type reader interface {
 	room() []byte       // where the next bytes go; never empty
 	got(n int) bool     // n bytes came; false ends the reading
 	pause()             // nothing more to read for now
+	expects() bool      // more bytes, or an end, belong to what was just read
 	ended(err error)    // the other end is done (io.EOF) or the connection is broken
 	woken() (more bool) // kick was called
 }
@@ -139,12 +142,18 @@ func (s *socket) shut() {
 	s.tcp.CloseWrite()
 }
 
-// abort makes close, which follows, look like a broken connection rather than like an orderly end.
-func (s *socket) abort() { s.tcp.SetLinger(0) }
+// abort makes the reading goroutine close, and close look like a broken connection rather than like an orderly end.
+func (s *socket) abort() {
+	s.aborted.Store(true)
+	s.tcp.SetLinger(0)
+	s.kick()
+}
 
 // close is for the reading goroutine, when it is done.
 func (s *socket) close() {
-	s.shut() // fails a writer that waits for the other end
+	if !s.aborted.Load() {
+		s.shut() // fails a writer that waits for the other end
+	}
 	s.w.Lock()
 	s.closed = true
 	s.conn.Close()

@@ -9,7 +9,8 @@ import (
 const rawReads = true
 
 // readRaw calls h at every readiness edge and parks in between. RawConn.Read forgets earlier edges only when it is entered,
-// and its first call reads at once, so none is lost. A read that does not fill its room has emptied the socket.
+// and its first call reads at once, so none is lost. A read that does not fill its room has emptied the socket, but the end
+// of the connection may have come with the same edge: where that matters, another read looks. Elsewhere the watchdog does.
 func (s *socket) readRaw(h reader) error {
 	return s.raw.Read(func(fd uintptr) bool {
 		for {
@@ -31,7 +32,7 @@ func (s *socket) readRaw(h reader) error {
 			if !h.got(int(n)) {
 				return true
 			}
-			if int(n) < len(room) {
+			if int(n) < len(room) && !h.expects() {
 				h.pause()
 				return false
 			}

@@ -13,6 +13,12 @@ import (
 // closeGrace is how long a tunnel that is told to end may go on to the end of the frame under way.
 const closeGrace = time.Second
 
+// A tunnel that had traffic is looked at soon, because an end that came with the last bytes shows in no edge; a quiet one rarely.
+const (
+	quietAfter = 2 * probeEvery
+	quietLook  = 30 * time.Second
+)
+
 const goingAway = 1001 // RFC 6455, section 7.4.1
 
 // tunnel is the state of a WebSocket. All but the frame positions is guarded by client.mu.
@@ -129,12 +135,21 @@ func (c *client) expireTunnel(now time.Time) {
 		c.endTunnelLocked(record.TunnelIdle, now)
 		return
 	}
-	next := time.Duration(0)
-	if cfg.TunnelIdle > 0 {
-		next = cfg.TunnelIdle - silence
+	next := quietLook
+	if silence < quietAfter {
+		next = probeEvery
 	}
-	if left := cfg.TunnelLifetime - now.Sub(t.began); cfg.TunnelLifetime > 0 && (next == 0 || left < next) {
-		next = left
+	if cfg.TunnelIdle > 0 {
+		next = min(next, cfg.TunnelIdle-silence)
+	}
+	if cfg.TunnelLifetime > 0 {
+		next = min(next, cfg.TunnelLifetime-now.Sub(t.began))
+	}
+	if !t.upEnd && c.look() == over {
+		c.kick()
+	}
+	if !t.downEnd && c.x.u.look() == over {
+		c.x.u.kick()
 	}
 	c.ring(now, next)
 }

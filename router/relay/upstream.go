@@ -126,6 +126,17 @@ func (u *upstream) room() []byte {
 
 func (u *upstream) pause() { u.in.rest() }
 
+func (u *upstream) expects() bool {
+	switch u.stage {
+	case atHead:
+		return u.begun
+	case inTunnel:
+		c := u.client.Load()
+		return c != nil && c.tunnel.down.Closed()
+	}
+	return true
+}
+
 func (u *upstream) woken() bool { return true }
 
 func (u *upstream) got(n int) bool {
