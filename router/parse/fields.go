@@ -201,10 +201,7 @@ func requestKind(name []byte) kind {
 }
 
 func underscored(name []byte) kind {
-	var buf [32]byte
-	if len(name) > len(buf) {
-		return keep
-	}
+	var buf [32]byte // longer than every name that is known, so of longer ones the prefix is enough
 	twin := buf[:copy(buf[:], name)]
 	for i, c := range twin {
 		if c == '_' {
@@ -293,7 +290,7 @@ func requestName(name []byte) kind {
 			return drop
 		}
 	}
-	if len(name) > len(proto.HeaderPrefix) && is(name[:len(proto.HeaderPrefix)], "x-sandbox-") {
+	if len(name) >= len(proto.HeaderPrefix) && is(name[:len(proto.HeaderPrefix)], "x-sandbox-") {
 		return routingName(name[len(proto.HeaderPrefix):])
 	}
 	return keep

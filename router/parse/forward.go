@@ -20,7 +20,7 @@ func (r *Request) AppendTo(dst []byte, f *Forwarding) []byte {
 	dst = append(dst, r.Target...)
 	dst = append(dst, " HTTP/1.1\r\n"...)
 
-	var seenHost, seenProto bool
+	var named, seenHost, seenProto bool
 	run, end := uint32(0), uint32(0) // the run of kept lines not yet copied
 	for i := range r.fields.list[:r.fields.n] {
 		l := &r.fields.list[i]
@@ -28,7 +28,7 @@ func (r *Request) AppendTo(dst []byte, f *Forwarding) []byte {
 		switch l.kind {
 		case keep, contentLength, requestID, secKey, secAccept:
 		case host:
-			ours = f.Host != nil
+			ours, named = f.Host != nil, true
 		case authorization:
 			ours = f.Consumed
 		case forwardedHost:
@@ -55,8 +55,8 @@ func (r *Request) AppendTo(dst []byte, f *Forwarding) []byte {
 
 	if f.Host != nil {
 		dst = appendField(dst, "Host: ", f.Host)
-	} else if r.Host == nil {
-		dst = append(dst, "Host: \r\n"...) // HTTP/1.0 without one becomes 1.1, which needs it (RFC 9112, section 3.2)
+	} else if !named {
+		dst = appendField(dst, "Host: ", r.Host) // HTTP/1.0 without one becomes 1.1, which needs it (RFC 9112, section 3.2)
 	}
 	if r.Length == Chunked {
 		dst = append(dst, "Transfer-Encoding: chunked\r\n"...)
