@@ -126,8 +126,15 @@ func run(c *config.Config) error {
 }
 
 func newGate(c *config.Config) (auth.Gate, error) {
-	if c.AuthzMode == config.StaticToken {
+	switch c.AuthzMode {
+	case config.StaticToken:
 		return auth.NewStaticToken(c.StaticToken)
+	case config.ScopedToken:
+		gate, err := auth.NewScopedToken(c.ScopedSecret)
+		if err != nil {
+			return nil, fmt.Errorf("--authz-scoped-token-secret-file: %w", err)
+		}
+		return gate, nil
 	}
 	return auth.AllowAll{}, nil
 }

@@ -40,16 +40,11 @@ func NewStaticToken(token string) (*StaticToken, error) {
 	return &StaticToken{sum: sha256.Sum256([]byte(token))}, nil
 }
 
-var bearer = []byte("Bearer ")
-
-// Check implements Gate. A token in X-Sandbox-Token leaves the Authorization field to the application.
+// Check implements Gate.
 func (g *StaticToken) Check(r *parse.Request, _ *parse.Address) (Decision, record.Reason) {
-	token, used := r.Token, Decision{}
-	if token == nil {
-		if len(r.Authorization) < len(bearer) || !bytes.EqualFold(r.Authorization[:len(bearer)], bearer) {
-			return used, record.NoCredential
-		}
-		token, used.Authorization = bytes.TrimLeft(r.Authorization[len(bearer):], " "), true
+	token, used, why := credential(r)
+	if why != record.OK {
+		return used, why
 	}
 	// Equal lengths of hashes keep the time independent of the token's length as well as of its bytes.
 	sum := sha256.Sum256(token)
@@ -57,4 +52,17 @@ func (g *StaticToken) Check(r *parse.Request, _ *parse.Address) (Decision, recor
 		return used, record.InvalidToken
 	}
 	return used, record.OK
+}
+
+var bearer = []byte("Bearer ")
+
+// credential finds the token of a request. One in X-Sandbox-Token leaves the Authorization field to the application.
+func credential(r *parse.Request) (token []byte, used Decision, why record.Reason) {
+	if r.Token != nil {
+		return r.Token, used, record.OK
+	}
+	if r.Doubtful || len(r.Authorization) < len(bearer) || !bytes.EqualFold(r.Authorization[:len(bearer)], bearer) {
+		return nil, used, record.NoCredential
+	}
+	return bytes.TrimLeft(r.Authorization[len(bearer):], " "), Decision{Authorization: true}, record.OK
 }

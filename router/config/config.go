@@ -3,6 +3,7 @@
 package config
 
 import (
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -39,6 +40,8 @@ type Config struct {
 	WebSocketPerClient                    int
 	AuthzMode, StaticTokenFile            string
 	StaticToken                           string // of the environment or the file
+	ScopedSecretFile                      string
+	ScopedSecret                          []byte // of the file
 	AccessLog, LogLevel, UpstreamHost     string
 	TrustedProxies                        []netip.Prefix
 	AllowLoopback, Pprof, Version         bool
@@ -51,6 +54,7 @@ type Config struct {
 const (
 	AllowAll    = "allow-all"
 	StaticToken = "static-token"
+	ScopedToken = "scoped-token"
 )
 
 func (c *Config) flags(out io.Writer) *flag.FlagSet {
@@ -96,8 +100,9 @@ func (c *Config) flags(out io.Writer) *flag.FlagSet {
 	fs.DurationVar(&c.WebSocketLifetime, "websocket-max-lifetime", 24*time.Hour, "longest life of a WebSocket; 0: no limit")
 	fs.IntVar(&c.WebSocketPerClient, "websocket-max-connections-per-client", 0, "most WebSockets of one client address; 0: no limit")
 
-	fs.StringVar(&c.AuthzMode, "authz-mode", AllowAll, "who may call: allow-all or static-token")
+	fs.StringVar(&c.AuthzMode, "authz-mode", AllowAll, "who may call: allow-all, static-token or scoped-token")
 	fs.StringVar(&c.StaticTokenFile, "authz-static-token-file", "", "file with the token of static-token; else ROUTER_AUTH_TOKEN")
+	fs.StringVar(&c.ScopedSecretFile, "authz-scoped-token-secret-file", "", "file with the secret that scoped tokens are signed with")
 	fs.StringVar(&c.AccessLog, "access-log", "errors", "exchanges to log: off, errors or all")
 	fs.StringVar(&c.LogLevel, "log-level", "info", "debug, info, warn or error")
 	fs.StringVar(&c.trustedProxies, "trusted-proxy-cidrs", "", "proxies whose X-Forwarded-* are believed, comma-separated prefixes")
@@ -165,12 +170,21 @@ func readFile(fs *flag.FlagSet, path string, set map[string]bool) error {
 		return fmt.Errorf("--config: %w", err)
 	}
 	values := map[string]any{}
-	if err := yaml.Unmarshal(b, &values); err != nil {
+	numbers := func(d *json.Decoder) *json.Decoder { // as they are written: a float64 would print large ones as 1e+06
+		d.UseNumber()
+		return d
+	}
+	if err := yaml.UnmarshalStrict(b, &values, numbers); err != nil {
 		return fmt.Errorf("--config: %s: %w", path, err)
 	}
 	for key, value := range values {
 		if fs.Lookup(key) == nil || key == "config" {
 			return fmt.Errorf("--config: %s: unknown key %q", path, key)
+		}
+		switch value.(type) {
+		case string, bool, json.Number:
+		default:
+			return fmt.Errorf("--config: %s: %s: want one plain value", path, key)
 		}
 		if set[key] {
 			continue
@@ -199,7 +213,7 @@ func readEnvironment(fs *flag.FlagSet, getenv func(string) string, set map[strin
 	return nil
 }
 
-// token finds the static token. ROUTER_AUTH_TOKEN turns static-token on where no mode is chosen, as it did in older
+// token reads the secrets. ROUTER_AUTH_TOKEN turns static-token on where no mode is chosen, as it did in older
 // routers, unless ALLOW_UNAUTHENTICATED_ROUTER says otherwise.
 func (c *Config) token(getenv func(string) string, set map[string]bool) error {
 	c.StaticToken = strings.TrimSpace(getenv("ROUTER_AUTH_TOKEN"))
@@ -212,6 +226,13 @@ func (c *Config) token(getenv func(string) string, set map[string]bool) error {
 			return fmt.Errorf("--authz-static-token-file: %w", err)
 		}
 		c.StaticToken = strings.TrimSpace(string(b))
+	}
+	if c.ScopedSecretFile != "" {
+		b, err := os.ReadFile(c.ScopedSecretFile)
+		if err != nil {
+			return fmt.Errorf("--authz-scoped-token-secret-file: %w", err)
+		}
+		c.ScopedSecret = b
 	}
 	return nil
 }
@@ -237,7 +258,7 @@ func (c *Config) check() error {
 	err := errors.Join(
 		oneOf("mtls-mode", c.MTLS, "off", "optional", "required"),
 		oneOf("discovery", c.Discovery, watch.EndpointSlices, watch.Pods, watch.File),
-		oneOf("authz-mode", c.AuthzMode, AllowAll, StaticToken),
+		oneOf("authz-mode", c.AuthzMode, AllowAll, StaticToken, ScopedToken),
 		oneOf("access-log", c.AccessLog, "off", "false", "errors", "all", "true"),
 		oneOf("log-level", c.LogLevel, "debug", "info", "warn", "error"),
 		oneOf("upstream-host", c.UpstreamHost, "preserve", "address"),
@@ -259,6 +280,9 @@ func (c *Config) check() error {
 	}
 	if c.AuthzMode == StaticToken && c.StaticToken == "" {
 		fail("authz-mode", "static-token needs --authz-static-token-file or ROUTER_AUTH_TOKEN")
+	}
+	if c.AuthzMode == ScopedToken && c.ScopedSecretFile == "" {
+		fail("authz-mode", "scoped-token needs --authz-scoped-token-secret-file")
 	}
 	for _, d := range []struct {
 		flag  string

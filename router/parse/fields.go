@@ -272,9 +272,6 @@ func requestName(name []byte) kind {
 		if is(name, "proxy-connection") {
 			return drop
 		}
-		if is(name, "x-forwarded-port") {
-			return forwardedOther
-		}
 	case 17:
 		if is(name, "transfer-encoding") {
 			return transferEncoding
@@ -285,10 +282,17 @@ func requestName(name []byte) kind {
 		if is(name, "sec-websocket-key") {
 			return secKey
 		}
+	case 18:
+		if is(name, "proxy-authenticate") {
+			return drop
+		}
 	case 19:
 		if is(name, "proxy-authorization") {
 			return drop
 		}
+	}
+	if len(name) >= len("x-forwarded-") && is(name[:len("x-forwarded-")], "x-forwarded-") {
+		return forwardedOther
 	}
 	if len(name) >= len(proto.HeaderPrefix) && is(name[:len(proto.HeaderPrefix)], "x-sandbox-") {
 		return routingName(name[len(proto.HeaderPrefix):])

@@ -26,6 +26,7 @@ type Request struct {
 
 	ID, Claim, Namespace, Port, UID, PodIP, Timeout []byte // routing fields, as they came; nil: absent
 	Token, Authorization                            []byte // credentials
+	Doubtful                                        bool   // there is more than one Authorization field
 	RequestID                                       []byte
 	Key                                             []byte // Sec-WebSocket-Key
 
@@ -76,7 +77,7 @@ func (r *Request) Parse(head []byte) record.Reason {
 func (r *Request) reset(head []byte) {
 	// The array of fields is overwritten as far as it is used: clearing it would cost more than the parse.
 	r.Method, r.Target, r.Host, r.Minor, r.Length = nil, nil, nil, 0, 0
-	r.KeepAlive, r.Continue, r.WebSocket = false, false, false
+	r.KeepAlive, r.Continue, r.WebSocket, r.Doubtful = false, false, false, false
 	r.ID, r.Claim, r.Namespace, r.Port, r.UID, r.PodIP, r.Timeout = nil, nil, nil, nil, nil, nil, nil
 	r.Token, r.Authorization, r.RequestID, r.Key = nil, nil, nil, nil
 	r.head, r.slash = head, false
@@ -172,6 +173,7 @@ func (r *Request) meaning() record.Reason {
 			}
 			r.Continue = r.Minor == 1
 		case authorization:
+			r.Doubtful = r.Authorization != nil
 			r.Authorization = value
 		case requestID:
 			r.RequestID = value

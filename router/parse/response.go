@@ -74,11 +74,8 @@ func (r *Response) meaning(bodiless bool) bool {
 		switch f.kind {
 		case contentLength:
 			n, ok := number(value)
-			if !ok || sized && n != length {
-				return false
-			}
-			if sized {
-				f.kind = drop // the same length twice: one is enough (RFC 9110, section 8.6)
+			if !ok || sized {
+				return false // not even the same one twice: who wrote it twice may have two bodies in mind
 			}
 			sized, length = true, n
 		case transferEncoding:

@@ -53,6 +53,7 @@ func (c *client) sendAnswer(why record.Reason, close bool) error {
 	x.status = a.Status
 	s := getScratch()
 	defer s.put()
+	c.ensureRequestID()
 	body := c.appendBody(s.out[:0], why, a)
 	n := len(body)
 	b := append(body, "HTTP/1.1 "...)
@@ -63,6 +64,8 @@ func (c *client) sendAnswer(why record.Reason, close bool) error {
 	b = strconv.AppendInt(b, int64(n), 10)
 	b = append(b, "\r\n"+proto.HeaderDispatched+": "...)
 	b = strconv.AppendBool(b, x.dispatched)
+	b = append(b, "\r\n"+proto.HeaderRequestID+": "...)
+	b = append(b, x.requestID.get()...)
 	if a.RetryAfter > 0 {
 		b = append(b, "\r\nRetry-After: "...)
 		b = strconv.AppendInt(b, int64(a.RetryAfter), 10)
@@ -98,7 +101,7 @@ func (c *client) appendBody(b []byte, why record.Reason, a *record.Answer) []byt
 	b = append(b, `","retryable":`...)
 	b = strconv.AppendBool(b, a.Retryable && !x.dispatched)
 	b = append(b, `,"requestId":"`...)
-	b = c.appendRequestID(b)
+	b = append(b, x.requestID.get()...)
 	return append(b, '"', '}', '\n')
 }
 
@@ -115,14 +118,16 @@ func (c *client) setting(why record.Reason) string {
 	return " (--proxy-timeout)"
 }
 
-// appendRequestID appends the caller's request id if it can stand in JSON as it is, else a new one.
-func (c *client) appendRequestID(b []byte) []byte {
+// ensureRequestID makes a request id unless the caller sent one that can stand in a header and in JSON as it is.
+func (c *client) ensureRequestID() {
 	if id := c.x.requestID.get(); len(id) > 0 && plain(id) {
-		return append(b, id...)
+		return
 	}
-	var r [8]byte
-	rand.Read(r[:])
-	return hex.AppendEncode(b, r[:])
+	var random [8]byte
+	var text [2 * len(random)]byte
+	rand.Read(random[:])
+	hex.Encode(text[:], random[:])
+	c.x.requestID.set(text[:])
 }
 
 func plain(id []byte) bool {

@@ -58,7 +58,7 @@ func (c *client) expire(now time.Time) {
 		if why := c.overdue(now); why != record.OK {
 			c.abandon(why)
 		} else if c.phase == waiting && c.eof.IsZero() && c.look() == over {
-			c.kick() // the end came together with the last bytes, so that no edge told of it
+			c.eof = now // the end came together with the last bytes, so that no edge told of it
 		}
 		c.ring(now, probeEvery)
 	case tunnelling:

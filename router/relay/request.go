@@ -267,12 +267,13 @@ func (c *client) assemble(s *scratch, identity auth.Decision) (whole bool, n int
 	return whole, n + used, why
 }
 
-// connect returns a connection to the endpoint. A request that must not be sent twice gets one that has been looked at.
+// connect returns a connection to the endpoint. A reused one is looked at first: what it already has to say is no answer to
+// this request, and its end would make the request fail.
 func (c *client) connect() (*upstream, record.Reason) {
 	x := &c.x
 	pool := x.endpoint.Payload.Pool(x.port)
 	u, reused, err := pool.Acquire(x.until, nil)
-	for err == nil && reused && !x.safe && u.look() != silent {
+	for err == nil && reused && u.look() != silent {
 		u.Kill()
 		u, reused, err = pool.Acquire(x.until, nil)
 	}
@@ -317,12 +318,14 @@ func (c *client) upload(u *upstream) {
 		x.left -= int64(used)
 		x.up.Add(int64(used))
 		whole = x.left == 0
+		c.uploaded(whole)
 		if !x.broken {
 			err = u.send(b[:used])
 		}
 	} else {
 		s := getScratch()
 		s.out, used, whole, why = x.encode(s.out[:0], b, c.r.cfg.MaxBody)
+		c.uploaded(whole)
 		if why == record.OK && !x.broken && len(s.out) > 0 {
 			err = u.send(s.out)
 		}
@@ -332,19 +335,29 @@ func (c *client) upload(u *upstream) {
 	if err != nil {
 		x.broken = true // the answer may still come, or be under way (RFC 9112, section 9.5): go on taking the body
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if why != record.OK {
-		c.in.use(len(c.in.unread()))
-		c.abandon(why)
-		for c.phase == uploading {
-			c.moved.Wait()
-		}
+	if why == record.OK {
 		return
 	}
-	if whole && c.phase == uploading {
+	c.in.use(len(c.in.unread()))
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.abandon(why)
+	for c.phase == uploading {
+		c.moved.Wait()
+	}
+}
+
+// uploaded moves on once the whole request is in the router's hands. It comes before the last bytes are sent, because the answer
+// may be there before the send returns.
+func (c *client) uploaded(whole bool) {
+	if !whole {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.phase == uploading {
 		c.to(waiting)
-		x.sentAt = time.Now()
+		c.x.sentAt = time.Now()
 		c.watchExchange()
 	}
 }

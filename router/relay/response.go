@@ -44,12 +44,7 @@ func (u *upstream) head(c *client) step {
 func (u *upstream) final(c *client, s *scratch) step {
 	x := &c.x
 	c.mu.Lock()
-	if x.abort != record.OK {
-		c.mu.Unlock()
-		return stop
-	}
 	uploaded := c.phase == waiting
-	x.answering = true
 	c.mu.Unlock()
 
 	q := &s.resp
@@ -133,6 +128,10 @@ func (u *upstream) recode(c *client, s *scratch) step {
 
 // sent sends b to the client; complete says that the answer ends with it.
 func (u *upstream) sent(c *client, b []byte, complete bool) step {
+	if !u.passed && !c.answers() {
+		return stop
+	}
+	u.passed = true
 	if complete {
 		return u.finish(c, b)
 	}
@@ -141,6 +140,17 @@ func (u *upstream) sent(c *client, b []byte, complete bool) step {
 		return stop
 	}
 	return again
+}
+
+// answers notes that the sandbox's answer begins. false: the exchange was given up before.
+func (c *client) answers() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.x.abort != record.OK {
+		return false
+	}
+	c.x.answering = true
+	return true
 }
 
 // finish sends the end of an answer. The sandbox's connection goes back to its pool before the client's is ready for another
@@ -155,7 +165,7 @@ func (u *upstream) finish(c *client, tail []byte) step {
 	c.mu.Unlock()
 	last := u.last || !uploaded || why != record.OK
 	c.over(why)
-	u.stage, u.begun = atHead, false
+	u.stage, u.begun, u.passed = atHead, false, false
 	clean := u.keep && uploaded && len(u.in.unread()) == 0 && u.why.Load() == 0
 	if clean {
 		u.client.Store(nil)
@@ -229,6 +239,9 @@ func (u *upstream) upgrade(c *client, s *scratch) step {
 	if !x.webSocket || !s.resp.WebSocket || string(s.resp.Accept) != string(x.accept[:]) {
 		return u.bad()
 	}
+	if !c.answers() {
+		return stop
+	}
 	if c.send(s.resp.AppendTo(s.out[:0], false, false)) != nil {
 		u.broke = record.ClientGone
 		return stop
@@ -237,10 +250,6 @@ func (u *upstream) upgrade(c *client, s *scratch) step {
 	u.stage = inTunnel
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if x.abort != record.OK {
-		return stop
-	}
-	x.answering = true
 	c.startTunnel(time.Now())
 	return again
 }

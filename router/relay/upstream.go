@@ -45,6 +45,7 @@ type upstream struct {
 	// The rest is the goroutine's own.
 	stage  stage
 	begun  bool         // part of an answer has come
+	passed bool         // part of it went to the client
 	framed int64        // length of the body, as parse.Response has it
 	left   int64        // of a fixed length
 	chunks parse.Chunks // of a chunked one

@@ -1,0 +1,158 @@
+package main
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/dovakiin0/agent-sandbox/test/wire"
+)
+
+// patience bounds every wait for the router. What takes longer is a failure.
+const patience = 10 * time.Second
+
+// neighbourhood is all addresses and who owns them, and the routes file that tells the router.
+type neighbourhood struct {
+	addresses []*address
+	file      string
+	server    *sandboxes
+	tally     *tally
+	tenancies atomic.Int64
+
+	mu     sync.Mutex // guards the file and routed
+	routed map[*address]*tenancy
+}
+
+// newNeighbourhood listens on n addresses and gives each to the first of its two sandboxes.
+func newNeighbourhood(n int, file string, server *sandboxes) (*neighbourhood, error) {
+	h := &neighbourhood{file: file, server: server, tally: server.tally, routed: map[*address]*tenancy{}}
+	for i := range n {
+		a := &address{ip: fmt.Sprintf("127.79.%d.%d", i>>8, i&0xff), port: "0", names: [2]string{fmt.Sprintf("a%d", i), fmt.Sprintf("b%d", i)}}
+		t, err := h.moveIn(a, a.names[0])
+		if err != nil {
+			return nil, err
+		}
+		_, a.port, _ = net.SplitHostPort(t.Addr().String())
+		h.addresses = append(h.addresses, a)
+		h.routed[a] = t
+	}
+	return h, h.publish()
+}
+
+// moveIn opens the server of a sandbox at a.
+func (h *neighbourhood) moveIn(a *address, sandbox string) (*tenancy, error) {
+	t, err := a.moveIn(sandbox, h.tenancies.Add(1))
+	if err == nil {
+		go func() { _ = h.server.server.Serve(t) }() // until the listener is closed
+	}
+	return t, err
+}
+
+// publish writes the routes file. The caller holds mu, or nobody else knows h yet.
+func (h *neighbourhood) publish() error {
+	routes := []wire.Route{}
+	for a, t := range h.routed {
+		routes = append(routes, wire.Route{ID: t.sandbox, UID: t.pod, Endpoints: []wire.Endpoint{{Address: a.ip, Ready: true, UID: t.pod}}})
+	}
+	return wire.WriteRoutes(h.file, routes)
+}
+
+// route tells the router who owns a, nobody if t is nil.
+func (h *neighbourhood) route(a *address, t *tenancy) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if t == nil {
+		delete(h.routed, a)
+	} else {
+		h.routed[a] = t
+	}
+	return h.publish()
+}
+
+// flip gives a to its other sandbox in the order in which a cluster does it: the endpoint goes, the router ends what it
+// has with the old pod, the new pod gets the address, the new endpoint comes.
+func (h *neighbourhood) flip(a *address, proxy string) error {
+	old := a.owner.Load()
+	next := a.names[0]
+	if next == old.sandbox {
+		next = a.names[1]
+	}
+	old.live.Store(false)
+	if err := h.route(a, nil); err != nil {
+		return err
+	}
+	if err := h.until(proxy, a, old.sandbox, func(status int) bool { return status == http.StatusNotFound || status == http.StatusGone }); err != nil {
+		return err
+	}
+	if !old.abandoned(patience) {
+		return fmt.Errorf("connections to %s outlived its endpoint by %v", old.pod, patience)
+	}
+	old.Close() // connections that nobody accepted yet are reset
+	tenant, err := h.moveIn(a, next)
+	if err != nil {
+		return err
+	}
+	if err := h.route(a, tenant); err != nil {
+		return err
+	}
+	if err := h.until(proxy, a, next, func(status int) bool { return status == http.StatusOK }); err != nil {
+		return err
+	}
+	tenant.live.Store(true)
+	return nil
+}
+
+// until asks for the sandbox at a until the router answers as wanted.
+func (h *neighbourhood) until(proxy string, a *address, sandbox string, wanted func(status int) bool) error {
+	status := 0
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		c, err := dial(proxy)
+		if err != nil {
+			return err
+		}
+		e := exchange{conn: c, address: a, sandbox: sandbox, tally: h.tally}
+		status, err = e.probe()
+		c.Close()
+		if err == nil && wanted(status) {
+			return nil
+		}
+	}
+	return fmt.Errorf("the router still answers %d for %s after %v", status, sandbox, patience)
+}
+
+// churn flips addresses at random, rate times a second, until stop is closed.
+func (h *neighbourhood) churn(proxy string, rate int, stop <-chan struct{}) {
+	var flips sync.WaitGroup
+	defer flips.Wait()
+	free := make(chan *address, len(h.addresses))
+	for _, i := range rand.Perm(len(h.addresses)) {
+		free <- h.addresses[i]
+	}
+	tick := time.NewTicker(time.Second / time.Duration(rate))
+	defer tick.Stop()
+	for {
+		select {
+		case <-stop:
+			return
+		case <-tick.C:
+		}
+		var a *address
+		select {
+		case a = <-free:
+		case <-stop:
+			return
+		}
+		flips.Go(func() {
+			if err := h.flip(a, proxy); err != nil {
+				h.tally.failure(err.Error())
+			} else {
+				h.tally.flips.Add(1)
+			}
+			free <- a
+		})
+	}
+}
