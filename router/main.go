@@ -69,6 +69,11 @@ func run(c *config.Config) error {
 	if err != nil {
 		return err
 	}
+	if c.Discovery != watch.File && c.Kubeconfig != "" {
+		if err := watch.Reach(ctx, c.Kubeconfig); err != nil {
+			return err
+		}
+	}
 	measure(meter, table, source)
 
 	// Every port is bound before the router can be ready.
