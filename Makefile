@@ -17,7 +17,7 @@ help: ## List the targets.
 
 build: ## Build router, controller and runtime into bin/.
 	@mkdir -p $(BIN)
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ ./router ./controller ./runtime
+	$(GO) build -ldflags '$(LDFLAGS)' -o $(BIN)/ ./router ./controller ./runtime
 
 cluster: ## Build the local control plane into bin/ (5 to 10 minutes the first time).
 	@mkdir -p $(BIN)
@@ -59,11 +59,11 @@ fuzz: ## Every fuzz target for FUZZTIME (30s).
 	  done; \
 	done
 
-soak: build ## Clients that come and go, WebSockets and endpoint flips for SOAK (60s).
+soak: ## Clients that come and go, WebSockets and endpoint flips for SOAK (60s).
 	$(GO) run ./test/soak --duration=$(SOAK)
 
-demo: build cluster ## The whole system on this machine: claim a sandbox, run code in it.
+demo: ## The whole system on this machine: claim a sandbox, run code in it.
 	$(GO) run ./test/demo
 
-bench: build ## The short benchmarks.
+bench: ## The short benchmarks.
 	$(GO) run ./bench run

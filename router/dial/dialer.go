@@ -35,10 +35,21 @@ type Dialer struct {
 	Retried   func()
 }
 
-// dial makes one attempt.
-func (d *Dialer) dial(addr string) (*net.TCPConn, error) {
-	nd := net.Dialer{Timeout: d.Timeout, KeepAlive: -1} // keep-alive costs four system calls; tunnels turn it on
-	c, err := nd.DialContext(context.Background(), "tcp", addr)
+// dial makes one attempt. It ends at until, if that is not zero, and when the caller leaves.
+func (d *Dialer) dial(addr string, until time.Time, cancel <-chan struct{}) (*net.TCPConn, error) {
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	if cancel != nil {
+		go func() {
+			select {
+			case <-cancel:
+				stop()
+			case <-ctx.Done():
+			}
+		}()
+	}
+	nd := net.Dialer{Timeout: d.Timeout, Deadline: until, KeepAlive: -1} // keep-alive costs four system calls; tunnels turn it on
+	c, err := nd.DialContext(ctx, "tcp", addr)
 	if err != nil {
 		return nil, classify(err)
 	}
@@ -49,6 +60,8 @@ func (d *Dialer) dial(addr string) (*net.TCPConn, error) {
 func classify(err error) error {
 	var timeout net.Error
 	switch {
+	case errors.Is(err, context.Canceled):
+		return ErrCanceled
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return ErrRefused
 	case errors.Is(err, syscall.ETIMEDOUT), errors.As(err, &timeout) && timeout.Timeout():
@@ -57,7 +70,7 @@ func classify(err error) error {
 	return ErrUnreachable
 }
 
-// pause waits before attempt number n+1, n counted from 1. false: the caller left, or until would pass.
+// pause waits before attempt number n+1, n counted from 1. It fails when the caller left, or until would pass.
 func (d *Dialer) pause(n int, until time.Time, cancel <-chan struct{}) error {
 	delay := d.MaxDelay
 	if n < 16 {

@@ -3,6 +3,7 @@ package dial
 import (
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 )
@@ -39,6 +40,10 @@ func NewHost[C Conn](addr netip.Addr, d *Dialer, fresh bool, open func(*net.TCPC
 	return h
 }
 
+// maxPorts is how many ports of a sandbox are remembered when nothing is connected to them. Callers name ports, and without a
+// bound they could fill the memory.
+const maxPorts = 64
+
 // Pool returns the connections to one port.
 func (h *Host[C]) Pool(port uint16) *Pool[C] {
 	h.mu.Lock()
@@ -47,6 +52,9 @@ func (h *Host[C]) Pool(port uint16) *Pool[C] {
 		if p.port == port {
 			return p
 		}
+	}
+	if len(h.pools) >= maxPorts {
+		h.pools = slices.DeleteFunc(h.pools, (*Pool[C]).retireUnused)
 	}
 	p := &Pool[C]{
 		host: h,
@@ -63,7 +71,7 @@ func (h *Host[C]) Pool(port uint16) *Pool[C] {
 func (h *Host[C]) Retire() {
 	h.mu.Lock()
 	h.retired = true
-	pools := h.pools
+	pools := slices.Clone(h.pools)
 	h.mu.Unlock()
 	for _, p := range pools {
 		p.retire()
@@ -126,11 +134,14 @@ func (p *Pool[C]) dial(until time.Time, cancel <-chan struct{}) (c C, err error)
 	d := p.host.dialer
 	var raw *net.TCPConn
 	for n := 1; ; n++ {
-		if raw, err = d.dial(p.addr); err == nil {
+		if raw, err = d.dial(p.addr, until, cancel); err == nil || err == ErrCanceled {
 			break
 		}
-		young := err == ErrRefused && !p.host.born.IsZero() && time.Since(p.host.born) < d.Grace
-		if n > d.Retries && !young || p.isRetired() {
+		if p.isRetired() {
+			err = ErrRetired
+			break
+		}
+		if n > d.Retries && !(err == ErrRefused && p.Fresh()) {
 			break
 		}
 		if e := d.pause(n, until, cancel); e != nil {
@@ -236,7 +247,7 @@ func (p *Pool[C]) Withdraw(c C) bool {
 	defer p.mu.Unlock()
 	for i := len(p.idle) - 1; i >= 0; i-- {
 		if p.idle[i] == c {
-			p.idle = append(p.idle[:i], p.idle[i+1:]...)
+			p.idle = slices.Delete(p.idle, i, i+1)
 			return true
 		}
 	}
@@ -249,6 +260,14 @@ func (p *Pool[C]) Forget(c C) {
 	defer p.mu.Unlock()
 	delete(p.all, c)
 	p.wake()
+}
+
+// retireUnused retires a pool without connections. Who has just got it and not used it yet finds it retired.
+func (p *Pool[C]) retireUnused() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.retired = p.retired || len(p.all)+p.dialing+len(p.waits) == 0
+	return p.retired
 }
 
 func (p *Pool[C]) retire() {

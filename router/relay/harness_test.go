@@ -1,4 +1,4 @@
-package relay_test
+package relay
 
 import (
 	"bufio"
@@ -21,7 +21,6 @@ import (
 	"github.com/dovakiin0/agent-sandbox/router/dial"
 	"github.com/dovakiin0/agent-sandbox/router/parse"
 	"github.com/dovakiin0/agent-sandbox/router/record"
-	"github.com/dovakiin0/agent-sandbox/router/relay"
 	"github.com/dovakiin0/agent-sandbox/router/route"
 )
 
@@ -35,16 +34,16 @@ var id = strings.Repeat("s", 62) + "1"
 
 // router is the data path in this process, without discovery: tests write the table.
 type router struct {
-	*relay.Relay
-	table *relay.Table
-	meter *record.Meter
-	addr  string
+	*Relay
+	table  *Table
+	addr   string
+	opened chan *upstream // the router's connections to sandboxes, as they are made
 }
 
 // start runs a router until the end of the test, whose last act is that every connection has ended.
-func start(t testing.TB, edit ...func(*relay.Config, *dial.Dialer)) *router {
+func start(t testing.TB, edit ...func(*Config, *dial.Dialer)) *router {
 	t.Helper()
-	cfg := relay.Config{
+	cfg := Config{
 		Addressing: parse.Addressing{Loopback: true}, KeepHost: true,
 		MaxHeader: 64 << 10, Total: time.Minute, ResponseHeader: time.Minute, StreamIdle: time.Minute,
 		ClientHeader: 10 * time.Second, ClientIdle: time.Minute, UpstreamIdle: time.Minute,
@@ -54,16 +53,23 @@ func start(t testing.TB, edit ...func(*relay.Config, *dial.Dialer)) *router {
 	for _, e := range edit {
 		e(&cfg, dialer)
 	}
-	r := &router{meter: record.NewMeter("test")}
+	r := &router{opened: make(chan *upstream, 1024)}
 	access, err := record.NewAccessLog(os.Stderr, "off")
 	require.NoError(t, err)
-	r.table = route.New(route.Options[*relay.Host]{
-		Make: func(e *route.Endpoint[*relay.Host]) *relay.Host {
-			return dial.NewHost(e.Address, dialer, false, r.Open)
+	r.table = route.New(route.Options[*Host]{
+		Make: func(e *route.Endpoint[*Host]) *Host {
+			return dial.NewHost(e.Address, dialer, false, func(tcp *net.TCPConn, pool *dial.Pool[*upstream]) *upstream {
+				u := r.Open(tcp, pool)
+				select {
+				case r.opened <- u:
+				default:
+				}
+				return u
+			})
 		},
-		Retire: (*relay.Host).Retire,
+		Retire: (*Host).Retire,
 	})
-	r.Relay = relay.New(cfg, r.table, auth.AllowAll{}, r.meter, access)
+	r.Relay = New(cfg, r.table, auth.AllowAll{}, record.NewMeter("test"), access)
 	r.table.SetSynced()
 
 	ctx, cancel := context.WithCancel(context.Background())
@@ -86,6 +92,12 @@ func start(t testing.TB, edit ...func(*relay.Config, *dial.Dialer)) *router {
 		<-ended
 	})
 	return r
+}
+
+// connections counts the router's, to callers and to sandboxes.
+func (r *router) connections() (n int) {
+	r.dog.each(func(watched) { n++ })
+	return n
 }
 
 // publish makes id a sandbox at address.

@@ -18,7 +18,9 @@ func name63(kind string, i int) string {
 	return s + strings.Repeat("x", 63-len(s))
 }
 
-func uid36(kind byte, i int) string { return fmt.Sprintf("%c%07x-aaaa-bbbb-cccc-0123456789ab", kind, i) }
+func uid36(kind byte, i int) string {
+	return fmt.Sprintf("%c%07x-aaaa-bbbb-cccc-0123456789ab", kind, i)
+}
 
 func benchRecord(i, generation int) *Record {
 	ip := [4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}

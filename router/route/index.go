@@ -2,19 +2,21 @@ package route
 
 import "sync/atomic"
 
-// An index finds items by a 64-bit hash: open addressing with linear probing over slots that are set once and never
-// reused, so readers need neither locks nor versions. One writer changes it, in constant time; when too few slots
-// are unused it copies the live items into a new array, which readers pick up at their next lookup.
+// An index finds items by a 64-bit hash: open addressing with linear probing. Readers take no lock and need no
+// version, because an item stays in its slot for as long as it is in the array, and a slot that was taken never
+// becomes empty again, where probing would end. One writer changes the index, in constant time; when too few slots
+// are empty it copies the items into a new array, which readers pick up at their next lookup.
 //
-// Items with equal hashes are all found; the caller compares keys.
+// All items with a hash are found, and rarely one with another hash, when its slot changes hands: the caller compares
+// keys.
 type index[E any] struct {
 	slots atomic.Pointer[[]slot[E]]
-	dead  *E  // stands in slots whose item was removed, so that probing goes on
+	dead  *E  // stands in slots whose item was removed
 	live  int // slots with an item
-	used  int // slots with an item or with dead
+	used  int // slots that are not empty
 }
 
-// A slot's hash is written before its item and never changes, so whoever sees an item sees the hash too.
+// A slot's hash is written before its item, so whoever finds an item that stays finds its hash too.
 type slot[E any] struct {
 	hash atomic.Uint64
 	item atomic.Pointer[E]
@@ -69,17 +71,23 @@ func (x *index[E]) add(hash uint64, item *E) {
 		x.rebuild()
 	}
 	x.live++
-	x.used++
-	place(*x.slots.Load(), hash, item)
+	if x.place(*x.slots.Load(), hash, item) == nil {
+		x.used++
+	}
 }
 
-func place[E any](slots []slot[E], hash uint64, item *E) {
+// place puts item in the first slot that is free for it, and returns what was there: nil or x.dead.
+func (x *index[E]) place(slots []slot[E], hash uint64, item *E) (before *E) {
 	i := hash & uint64(len(slots)-1)
-	for slots[i].item.Load() != nil {
+	for {
+		if before = slots[i].item.Load(); before == nil || before == x.dead {
+			break
+		}
 		i = (i + 1) & uint64(len(slots)-1)
 	}
 	slots[i].hash.Store(hash)
 	slots[i].item.Store(item)
+	return before
 }
 
 // move takes old from its place and puts item in its own; a key that is absent has no place.
@@ -109,8 +117,8 @@ func (x *index[E]) swap(hash uint64, old, item *E) {
 	slots[i].item.Store(item)
 }
 
-// rebuild copies the live items into an array at most three eighths full, so that at least as many items can be added
-// as were copied before the next one.
+// rebuild copies the items into an array at most three eighths full. It is three quarters full when the next one is
+// due, so each copied item has paid for itself by an added one.
 func (x *index[E]) rebuild() {
 	size := minSlots
 	for x.live*8 > size*3 {
@@ -121,7 +129,7 @@ func (x *index[E]) rebuild() {
 		old := *x.slots.Load()
 		for i := range old {
 			if e := old[i].item.Load(); e != nil && e != x.dead {
-				place(slots, old[i].hash.Load(), e)
+				x.place(slots, old[i].hash.Load(), e)
 			}
 		}
 	}

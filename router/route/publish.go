@@ -14,7 +14,8 @@ func (t *Table[P]) Publish(r *Record) {
 	t.sweep()
 }
 
-// Remove takes a sandbox out of the table that is known to be deleted, and remembers that for a while.
+// Remove takes a sandbox out of the table that is known to be deleted, and remembers that for a while. The claim that
+// it served is not gone but unknown: another sandbox may be bound to it at any time.
 func (t *Table[P]) Remove(namespace, name string) {
 	old := t.current(namespace, name)
 	if old == nil || old.verdict == Gone {

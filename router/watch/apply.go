@@ -110,8 +110,8 @@ func (a *applier) replace(parts []*part, resourceVersion string) error {
 		listed[p.object] = struct{}{}
 		a.learn(p)
 	}
-	for k, p := range a.objects {
-		if _, still := listed[k]; !still && p.version <= version {
+	for k := range a.objects {
+		if _, still := listed[k]; !still {
 			a.forget(k, version)
 		}
 	}
@@ -146,7 +146,6 @@ func (a *applier) learn(p *part) bool {
 		return false
 	}
 	a.detach(old)
-	delete(a.graves, p.object)
 	a.objects[p.object] = p
 	if p.sandbox == "" {
 		return true
@@ -165,7 +164,6 @@ func (a *applier) learn(p *part) bool {
 // forget takes out an object that was deleted at the given version.
 func (a *applier) forget(object key, version uint64) {
 	if p := a.objects[object]; p != nil {
-		version = max(version, p.version)
 		delete(a.objects, object)
 		if s := a.detach(p); s != nil && p.proof && p.sandboxUID == s.uid {
 			s.deleted = true

@@ -80,8 +80,9 @@ func (f *routesFile) run(ctx context.Context, t Table) error {
 	t.SetZone(f.zone)
 	f.publish(t)
 	t.SetSynced()
-	// The first timer finds what changed since New.
-	for quiet := time.NewTimer(0); ; {
+	quiet := time.NewTimer(0) // first to find what changed since New
+	defer quiet.Stop()
+	for {
 		select {
 		case <-ctx.Done():
 			return nil

@@ -2,7 +2,6 @@ package watch
 
 import (
 	"context"
-	"sync/atomic"
 	"time"
 
 	"github.com/dovakiin0/agent-sandbox/proto"
@@ -54,11 +53,13 @@ var kinds = map[string]kind{
 // decoded, so neither the objects nor a second copy of the parts are kept.
 type informer struct {
 	kind
-	options  Options
-	client   rest.Interface
-	stats    *Stats
-	apply    *applier
-	patience atomic.Pointer[time.Timer] // ends the call to the API server that runs now
+	options Options
+	client  rest.Interface
+	stats   *Stats
+	apply   *applier
+
+	end      func()      // ends the call to the API server that runs now
+	patience *time.Timer // calls end
 }
 
 // fromCluster checks the options and returns what runs the informer.
@@ -104,23 +105,25 @@ func (in *informer) request(o metav1.ListOptions) *rest.Request {
 func (in *informer) list(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	in.limit(cancel)
+	in.begin(cancel)
 	return in.request(o).Do(ctx).Get()
 }
 
 func (in *informer) watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 	o.Watch = true
 	ctx, cancel := context.WithCancel(ctx)
-	in.limit(cancel)
+	in.begin(cancel)
 	w, err := in.request(o).Watch(ctx)
 	if err != nil {
 		cancel()
 		return nil, err
 	}
-	return stream{w, cancel}, nil
+	s := stream{w, cancel}
+	in.limit(s.Stop)
+	return s, nil
 }
 
-// stream is a watch that gives back its context when the reflector has done with it.
+// stream is a watch that gives back its context when it is stopped.
 type stream struct {
 	watch.Interface
 	cancel context.CancelFunc
@@ -131,17 +134,27 @@ func (s stream) Stop() {
 	s.cancel()
 }
 
-// limit has the call that starts now ended when the API server says nothing for too long.
-func (in *informer) limit(end context.CancelFunc) {
-	if last := in.patience.Swap(time.AfterFunc(silence, end)); last != nil {
-		last.Stop()
+// begin is told of a new call to the API server and ends the one before. The reflector makes one at a time, but leaves
+// a streaming list open when what it listed is refused.
+func (in *informer) begin(end func()) {
+	if in.end != nil {
+		in.end()
 	}
+	in.limit(end)
+}
+
+// limit has the call that runs now ended when the API server says nothing for too long.
+func (in *informer) limit(end func()) {
+	if in.patience != nil {
+		in.patience.Stop()
+	}
+	in.end, in.patience = end, time.AfterFunc(silence, end)
 }
 
 // heard notes that the API server said something.
 func (in *informer) heard() {
 	in.stats.lastWord.Store(time.Now().UnixNano())
-	in.patience.Load().Reset(silence)
+	in.patience.Reset(silence)
 }
 
 // Transformer makes the reflector keep parts, and not objects, while a streamed list comes in.

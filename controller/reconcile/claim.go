@@ -1,0 +1,220 @@
+package reconcile
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/dovakiin0/agent-sandbox/proto"
+	agents "github.com/dovakiin0/agent-sandbox/proto/agents/v1beta1"
+	ext "github.com/dovakiin0/agent-sandbox/proto/extensions/v1beta1"
+)
+
+// expiryStep is the time between the two steps of an expiry: say so, then act.
+const expiryStep = time.Millisecond
+
+// claimReconciler gives each SandboxClaim one Sandbox.
+type claimReconciler struct {
+	*shared
+	options      Options
+	labelDomains string // file with the domains of labels that claims may set
+	candidates   *candidates
+	observed     *firstObserved
+
+	// claims holds what this process wrote to claims and the cache does not show yet.
+	claims *ownWrites[*ext.SandboxClaim]
+}
+
+// claimPass is one pass over one claim.
+type claimPass struct {
+	*claimReconciler
+	claim *ext.SandboxClaim // as last read or written; shared, never changed in place
+	stamp map[string]string // annotations that wait for the next write to the claim
+}
+
+// Reconcile implements reconcile.Reconciler.
+func (r *claimReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	cached := &ext.SandboxClaim{}
+	if err := r.client.Get(ctx, req.NamespacedName, cached, client.UnsafeDisableDeepCopy); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	claim, _ := r.claims.newest(req.NamespacedName, cached, true)
+	r.deleteLegacyPolicy(ctx, claim)
+	if !claim.DeletionTimestamp.IsZero() {
+		return ctrl.Result{}, nil
+	}
+	p := &claimPass{claimReconciler: r, claim: claim}
+	if r.options.ClaimObservabilityAnnotations && claim.Annotations[proto.AnnotationControllerFirstObserved] == "" {
+		p.stamp = map[string]string{
+			proto.AnnotationControllerFirstObserved: r.observed.at(claim.UID).UTC().Format(time.RFC3339Nano),
+		}
+	}
+	if claim.Status.Sandbox.Name == "" {
+		defer r.claimsInFlight.enter(poolOf(claim))()
+	}
+	result, err := p.run(ctx)
+	if errors.Is(err, errStaleClaim) {
+		return ctrl.Result{}, nil
+	}
+	return result, err
+}
+
+func (p *claimPass) run(ctx context.Context) (ctrl.Result, error) {
+	if claimExpired(p.claim.Spec.Lifecycle, p.claim.Status.Conditions, p.now()) {
+		return p.expire(ctx)
+	}
+	sandbox, err := p.sandbox(ctx)
+	if errors.Is(err, errStaleClaim) {
+		return ctrl.Result{}, err
+	}
+	if wait := (*noAddressYet)(nil); errors.As(err, &wait) {
+		return ctrl.Result{RequeueAfter: wait.retryAfter}, p.writeStamp(ctx)
+	}
+	if err == nil && p.turnsReady(sandbox) {
+		// Ready means routable.
+		err = p.routes.Publish(ctx, sandbox)
+	}
+	outcome := claimOutcome{sandbox: sandbox, err: err}
+	status := claimStatus(p.claim, outcome, p.now())
+	if claimExpired(p.claim.Spec.Lifecycle, status.Conditions, p.now()) {
+		// The Sandbox has just been seen to be finished, and there is no time to live after that.
+		return p.markExpired(ctx, outcome)
+	}
+	if err := p.writeStatus(ctx, status, sandbox); err != nil {
+		return ctrl.Result{}, err
+	}
+	return p.next(err)
+}
+
+// next says when to come back.
+func (p *claimPass) next(err error) (ctrl.Result, error) {
+	known := (*problem)(nil)
+	if !errors.As(err, &known) {
+		known = &problem{backOff: err != nil}
+	}
+	if known.backOff {
+		return ctrl.Result{}, err
+	}
+	after := known.retryAfter
+	if expiry := claimExpiry(p.claim.Spec.Lifecycle, p.claim.Status.Conditions); !expiry.IsZero() {
+		left := max(expiry.Sub(p.now()), expiryStep)
+		if after == 0 || left < after {
+			after = left
+		}
+	}
+	return ctrl.Result{RequeueAfter: after}, nil
+}
+
+// expire takes the second step of an expiry if the first one is done, and the first one otherwise.
+func (p *claimPass) expire(ctx context.Context) (ctrl.Result, error) {
+	if !markedClaimExpired(p.claim) {
+		return p.markExpired(ctx, claimOutcome{unseen: true})
+	}
+	policy := p.claim.Spec.Lifecycle.ShutdownPolicy
+	if policy == ext.ClaimShutdownDelete || policy == ext.ClaimShutdownDeleteForeground {
+		return ctrl.Result{}, p.deleteClaim(ctx, policy)
+	}
+	sandbox, foreign, err := p.deleteSandbox(ctx)
+	if err != nil {
+		return ctrl.Result{}, err // the status says already what it must
+	}
+	status := claimStatus(p.claim, claimOutcome{sandbox: sandbox, expired: true, foreign: foreign}, p.now())
+	return ctrl.Result{}, p.writeStatus(ctx, status, sandbox)
+}
+
+func (p *claimPass) markExpired(ctx context.Context, outcome claimOutcome) (ctrl.Result, error) {
+	outcome.err, outcome.expired = nil, true
+	if err := p.writeStatus(ctx, claimStatus(p.claim, outcome, p.now()), outcome.sandbox); err != nil {
+		return ctrl.Result{}, err
+	}
+	p.event("ClaimExpired", "Claim Expired", "Claim expired")
+	return ctrl.Result{RequeueAfter: expiryStep}, nil
+}
+
+func (p *claimPass) deleteClaim(ctx context.Context, policy ext.ClaimShutdownPolicy) error {
+	propagation := metav1.DeletePropagationBackground
+	if policy == ext.ClaimShutdownDeleteForeground {
+		propagation = metav1.DeletePropagationForeground
+	}
+	p.event("ClaimExpired", "Deleting", fmt.Sprintf("Deleting Claim (ShutdownPolicy=%s)", policy))
+	return client.IgnoreNotFound(p.client.Delete(ctx, p.claim, client.Preconditions{UID: &p.claim.UID}, client.PropagationPolicy(propagation)))
+}
+
+// deleteSandbox deletes the claim's Sandbox and returns it as long as it exists. Foreign means that the Sandbox of the
+// recorded name is not the claim's.
+func (p *claimPass) deleteSandbox(ctx context.Context) (sandbox *agents.Sandbox, foreign bool, err error) {
+	names := []string{p.claim.Status.Sandbox.Name, assignedSandbox(p.claim), p.claim.Name}
+	recorded := cmp.Or(names...)
+	for _, name := range names {
+		if name == "" {
+			continue
+		}
+		sandbox, err := p.readThrough(ctx, name)
+		if err != nil {
+			return nil, false, err
+		}
+		if sandbox == nil {
+			continue
+		}
+		if !controlledBy(sandbox, p.claim.UID) {
+			foreign = foreign || name == recorded
+			continue
+		}
+		if sandbox.DeletionTimestamp.IsZero() {
+			err = p.client.Delete(ctx, sandbox, client.Preconditions{UID: &sandbox.UID})
+		}
+		return sandbox, false, client.IgnoreNotFound(err)
+	}
+	return nil, foreign, nil
+}
+
+// turnsReady reports whether this pass is about to say for the first time that the claim is Ready with this sandbox.
+func (p *claimPass) turnsReady(sandbox *agents.Sandbox) bool {
+	wasReady := meta.IsStatusConditionTrue(p.claim.Status.Conditions, string(agents.ConditionReady))
+	return sandbox != nil && isReady(sandbox) && !(wasReady && p.claim.Status.Sandbox.Name == sandbox.Name)
+}
+
+// deleteLegacyPolicy deletes the NetworkPolicy that older controllers made for each claim. It is in nobody's way, so a
+// failure does not hold up the claim.
+func (r *claimReconciler) deleteLegacyPolicy(ctx context.Context, claim *ext.SandboxClaim) {
+	policy := &networkingv1.NetworkPolicy{}
+	key := types.NamespacedName{Namespace: claim.Namespace, Name: claim.Name + "-network-policy"}
+	err := r.client.Get(ctx, key, policy, client.UnsafeDisableDeepCopy)
+	if err == nil && controllerKind(policy, claimGVK.Group, claimGVK.Kind) && controlledBy(policy, claim.UID) {
+		err = r.client.Delete(ctx, policy, client.Preconditions{UID: &policy.UID})
+	}
+	if err != nil && !apierrors.IsNotFound(err) {
+		logf.FromContext(ctx).Error(err, "cannot delete the NetworkPolicy of an older controller", "networkPolicy", key.Name)
+	}
+}
+
+func (p *claimPass) event(reason, action, note string) {
+	if p.options.ClaimEvents {
+		p.recorder.Eventf(p.claim, nil, corev1.EventTypeNormal, reason, action, "%s", note)
+	}
+}
+
+// poolOf is the key of the pool that a claim refers to.
+func poolOf(claim *ext.SandboxClaim) types.NamespacedName {
+	return types.NamespacedName{Namespace: claim.Namespace, Name: claim.Spec.WarmPoolRef.Name}
+}
+
+// assignedSandbox is the name of the Sandbox that a pass has committed the claim to, "" when there is none.
+func assignedSandbox(claim *ext.SandboxClaim) string {
+	if name := claim.Annotations[proto.AnnotationAssignedSandboxName]; name != "" {
+		return name
+	}
+	return claim.Labels[proto.LabelAssignedSandboxName]
+}

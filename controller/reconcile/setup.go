@@ -1,0 +1,98 @@
+package reconcile
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"github.com/dovakiin0/agent-sandbox/proto"
+	agents "github.com/dovakiin0/agent-sandbox/proto/agents/v1beta1"
+	ext "github.com/dovakiin0/agent-sandbox/proto/extensions/v1beta1"
+)
+
+// shared is what the reconcilers of one process have in common.
+type shared struct {
+	client   client.Client // reads from the cache, writes to the API server
+	live     client.Reader // reads from the API server
+	now      func() time.Time
+	recorder events.EventRecorder
+	routes   *RoutePublisher
+
+	// sandboxes holds what this process wrote to Sandboxes and the cache does not show yet. Every reconciler that patches
+	// a Sandbox records the answer here, so that the Sandbox reconciler does not act on the state before.
+	sandboxes *ownWrites[*agents.Sandbox]
+
+	claimsInFlight *inFlight
+}
+
+// Setup registers the controllers with mgr.
+func Setup(mgr ctrl.Manager, o Options) error {
+	s := newShared(mgr.GetClient(), mgr.GetAPIReader(), mgr.GetEventRecorder("agent-sandbox-controller"), time.Now)
+	for _, index := range indexes {
+		if err := mgr.GetFieldIndexer().IndexField(context.Background(), index.object, index.field, index.values); err != nil {
+			return fmt.Errorf("index %s: %w", index.field, err)
+		}
+	}
+	controllers := []func(ctrl.Manager, Options, *shared) error{setupSandbox}
+	if o.Extensions {
+		controllers = append(controllers, setupTemplate, setupWarmPool, setupClaim)
+	}
+	for _, setup := range controllers {
+		if err := setup(mgr, o, s); err != nil {
+			return err
+		}
+	}
+	return registerSandboxGauge(metrics.Registry, mgr.GetCache())
+}
+
+func newShared(c client.Client, live client.Reader, recorder events.EventRecorder, now func() time.Time) *shared {
+	return &shared{
+		client:    c,
+		live:      live,
+		now:       now,
+		recorder:  recorder,
+		routes:    newRoutePublisher(client.WithFieldOwner(c, fieldOwner), live, now),
+		sandboxes: newOwnWrites[*agents.Sandbox](now),
+
+		claimsInFlight: newInFlight(),
+	}
+}
+
+// Cache indexes. A list by index costs what it returns; a list by label scans the namespace.
+const (
+	indexNameHash = "sandbox-name-hash" // Pods by LabelSandboxNameHash
+	indexWarmPool = "warm-pool-sandbox" // Sandboxes by LabelWarmPool, which is the hash of the pool's name
+	indexTemplate = "template-ref"      // SandboxWarmPools by the name of their template
+	indexPool     = "warm-pool-ref"     // SandboxClaims by the name of their pool
+)
+
+// indexes is all the cache indexes; tests give them to their fake client as well.
+var indexes = []struct {
+	object client.Object
+	field  string
+	values client.IndexerFunc
+}{
+	{&corev1.Pod{}, indexNameHash, byLabel(proto.LabelSandboxNameHash)},
+	{&agents.Sandbox{}, indexWarmPool, byLabel(proto.LabelWarmPool)},
+	{&ext.SandboxWarmPool{}, indexTemplate, func(o client.Object) []string {
+		return []string{o.(*ext.SandboxWarmPool).Spec.TemplateRef.Name}
+	}},
+	{&ext.SandboxClaim{}, indexPool, func(o client.Object) []string {
+		return []string{o.(*ext.SandboxClaim).Spec.WarmPoolRef.Name}
+	}},
+}
+
+func byLabel(key string) client.IndexerFunc {
+	return func(o client.Object) []string {
+		if value := o.GetLabels()[key]; value != "" {
+			return []string{value}
+		}
+		return nil
+	}
+}

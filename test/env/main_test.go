@@ -1,0 +1,7 @@
+package env
+
+import (
+	"testing"
+)
+
+func TestMain(m *testing.M) { Main(m) }
