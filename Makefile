@@ -46,10 +46,10 @@ check: generate ## Formatting, vet, staticcheck, tidy modules, no drift of gener
 	GOOS=darwin $(GO) vet ./router/relay ./router/parse ./router/dial
 	$(TOOL) staticcheck ./...
 
-test: ## Every test, the end-to-end ones with a real API server too.
+test: cluster ## Every test, the end-to-end ones with a real API server too.
 	$(GO) test $(TESTFLAGS) ./...
 
-race: ## The tests again under the race detector.
+race: cluster ## The tests again under the race detector.
 	$(GO) test -race $(TESTFLAGS) ./...
 
 fuzz: ## Every fuzz target for FUZZTIME (30s).

@@ -110,6 +110,7 @@ func (c *churn) measure(ctx context.Context, i int, address string, times *[]tim
 		if body == address {
 			break
 		}
+		time.Sleep(time.Millisecond)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -33,7 +33,8 @@ type Contestant struct {
 	Follows bool
 	// GoMetrics says that it serves the Go runtime's metrics on {admin}.
 	GoMetrics bool
-	// Fields are more header fields of the requests for a sandbox, such as a credential; each ends with \r\n. nil: none.
+	// Fields are the header fields of the requests for a sandbox that not every contestant gets; each ends with \r\n. nil: that
+	// of the pod's address, which client libraries send, and which routers that look nothing up need.
 	Fields func(sandbox int) string
 	// VersionArgs make the program say its version.
 	VersionArgs []string
@@ -109,11 +110,11 @@ func Variants(binary string) []Contestant {
 	access := Ours(binary).Variant("access-log", "--access-log=all")
 	static := Ours(binary).Variant("static-token", "--authz-mode=static-token")
 	static.Env = []string{"ROUTER_AUTH_TOKEN=bench-token"}
-	static.Fields = func(int) string { return tokenField("bench-token") }
+	static.Fields = func(sandbox int) string { return podIPField(sandbox) + tokenField("bench-token") }
 	scoped := Ours(binary).Variant("scoped-token", "--authz-mode=scoped-token", "--authz-scoped-token-secret-file={dir}/secret")
 	const secret = "a secret that only a benchmark may have"
 	scoped.Prepare = func(s Site) error { return writeConfig(s, "secret", secret) }
-	scoped.Fields = func(sandbox int) string {
+	scoped.Fields = func(sandbox int) string { // such a token is no good for a pod's address
 		key, err := token.NewKey([]byte(secret))
 		if err != nil {
 			panic(err) // the secret is too short, and is a constant
@@ -125,6 +126,18 @@ func Variants(binary string) []Contestant {
 		return tokenField(t)
 	}
 	return []Contestant{access, static, scoped}
+}
+
+// RequestFields are the contestant's Fields.
+func (c *Contestant) RequestFields(sandbox int) string {
+	if c.Fields == nil {
+		return podIPField(sandbox)
+	}
+	return c.Fields(sandbox)
+}
+
+func podIPField(sandbox int) string {
+	return proto.HeaderPodIP + ": " + fleet.Addr(sandbox, 0).String() + "\r\n"
 }
 
 func tokenField(t string) string { return proto.HeaderToken + ": " + t + "\r\n" }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/dovakiin0/agent-sandbox/bench/fleet"
 	"github.com/dovakiin0/agent-sandbox/bench/proc"
+	"github.com/dovakiin0/agent-sandbox/proto"
 )
 
 // Process is a contestant at work. Its group holds what it started.
@@ -124,14 +125,11 @@ func (p *Process) ask(ctx context.Context, client *http.Client) error {
 	if err != nil {
 		return err
 	}
-	req.Header["X-Sandbox-ID"] = []string{fleet.ID(0)} // Set would write it in another case than clients do
-	req.Header.Set("X-Sandbox-Port", port(p.Backend))
-	req.Header["X-Sandbox-Pod-IP"] = []string{fleet.Addr(0, 0).String()}
-	if p.Fields != nil {
-		for line := range strings.SplitSeq(strings.TrimSpace(p.Fields(0)), "\r\n") {
-			name, value, _ := strings.Cut(line, ": ")
-			req.Header.Set(name, value)
-		}
+	req.Header[proto.HeaderID] = []string{fleet.ID(0)} // Set would write it in another case than clients do
+	req.Header.Set(proto.HeaderPort, port(p.Backend))
+	for line := range strings.SplitSeq(strings.TrimSpace(p.RequestFields(0)), "\r\n") {
+		name, value, _ := strings.Cut(line, ": ")
+		req.Header[name] = []string{value}
 	}
 	resp, err := client.Do(req)
 	if err != nil {

@@ -22,7 +22,7 @@ type beside func(ctx context.Context, p *peers.Process) (map[report.Metric]float
 func slowClients(ctx context.Context, p *peers.Process) (map[report.Metric]float64, error) {
 	s := load.Slow{
 		Proxy: p.Addr(), Clients: 200, Pace: 20 * time.Millisecond,
-		Requests: request{path: "/fixed/65536"}.build(p.Sandboxes, p.Backend, p.Fields, first),
+		Requests: request{path: "/fixed/65536"}.build(p.Sandboxes, p.Backend, p.RequestFields, first),
 	}
 	r := s.Run(ctx)
 	return map[report.Metric]float64{report.SlowDone: float64(r.Answered), report.SlowFailed: float64(r.Failed)}, nil
@@ -68,7 +68,7 @@ func staleRoutes(p *peers.Process, generations []int) (stale int64, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), newsTimeout)
 	defer cancel()
 	pod := func(i int) int { return generations[i] }
-	requests := small.build(p.Sandboxes, p.Backend, p.Fields, pod)
+	requests := small.build(p.Sandboxes, p.Backend, p.RequestFields, pod)
 	last := 0
 	for i, g := range generations {
 		if g >= generations[last] {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/dovakiin0/agent-sandbox/bench/fleet"
 	"github.com/dovakiin0/agent-sandbox/bench/load"
+	"github.com/dovakiin0/agent-sandbox/proto"
 )
 
 // request is what clients ask for.
@@ -29,24 +30,19 @@ var message = []byte(strings.Repeat("print(6*7)\n# ", 5)[:64])
 // wholeBody is the longest body that is sent with the head: longer ones are shared between requests.
 const wholeBody = 64 << 10
 
-// build makes one request for each of n sandboxes, as a client library sends them: about 300 bytes of head in 9 fields.
-// They carry X-Sandbox-Pod-IP because the libraries send it, and because routers that look nothing up need it. fields are
-// more fields; nil: none. generation says which pod of each sandbox must answer; nil: any.
+// build makes one request for each of n sandboxes, as a client library sends them: some 270 bytes of head in 8 fields.
+// fields are more of them; nil: none. generation says which pod of each sandbox must answer; nil: any.
 func (r request) build(n int, backend uint16, fields func(i int) string, generation func(i int) int) []load.Request {
 	all := make([]load.Request, n)
 	body := r.content()
 	for i := range all {
-		addr := fleet.Addr(i, 0)
-		if generation != nil {
-			addr = fleet.Addr(i, generation(i))
-		}
 		var b bytes.Buffer
 		method := "GET"
 		if r.body > 0 {
 			method = "POST"
 		}
 		fmt.Fprintf(&b, "%s %s HTTP/1.1\r\nHost: sandbox-router-svc.agent-sandbox-system.svc\r\nUser-Agent: agent-sandbox-client/1.0\r\n", method, r.path)
-		fmt.Fprintf(&b, "Accept: */*\r\nX-Sandbox-ID: %s\r\nX-Sandbox-Namespace: default\r\nX-Sandbox-Port: %d\r\nX-Sandbox-Pod-IP: %s\r\n", fleet.ID(i), backend, addr)
+		fmt.Fprintf(&b, "Accept: */*\r\n%s: %s\r\n%s: %s\r\n%s: %d\r\n", proto.HeaderID, fleet.ID(i), proto.HeaderNamespace, proto.DefaultNamespace, proto.HeaderPort, backend)
 		if fields != nil {
 			b.WriteString(fields(i))
 		}
@@ -64,7 +60,7 @@ func (r request) build(n int, backend uint16, fields func(i int) string, generat
 		case r.echoed:
 			all[i].Want = load.Want{Begin: body, Length: int64(r.body)}
 		case generation != nil && !r.events:
-			mark := fleet.Mark(addr)
+			mark := fleet.Mark(fleet.Addr(i, generation(i)))
 			all[i].Want.Begin = mark[:]
 		}
 		if len(body) <= wholeBody {

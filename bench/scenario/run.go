@@ -101,7 +101,7 @@ func (r *run) openIdle(ctx context.Context) (*load.Idle, error) {
 	if r.Tunnels {
 		req = request{path: "/ws", webSocket: true}
 	}
-	idle, err := load.OpenIdle(ctx, r.proxy.Addr(), req.build(r.Sandboxes, r.Backend, r.proxy.Fields, first), r.Idle)
+	idle, err := load.OpenIdle(ctx, r.proxy.Addr(), req.build(r.Sandboxes, r.Backend, r.proxy.RequestFields, first), r.Idle)
 	if err == nil && r.Idle > 0 {
 		rss := float64(proc.Resident(r.proxy.Pids))
 		r.sample.Values[report.PerIdle] = rss / float64(r.Idle)
@@ -116,7 +116,7 @@ func (r *run) plan(ctx context.Context) load.Plan {
 		pod = nil // another may have taken over
 	}
 	p := load.Plan{
-		Proxy: r.proxy.Addr(), Requests: r.Request.build(r.Sandboxes, r.Backend, r.proxy.Fields, pod),
+		Proxy: r.proxy.Addr(), Requests: r.Request.build(r.Sandboxes, r.Backend, r.proxy.RequestFields, pod),
 		Connections: r.Connections, Rate: r.Rate, Count: r.Count, PerConnection: r.PerConnection,
 		Warmup: r.Warmup, WarmupAnswers: r.warmupAnswers(), Duration: r.Duration, Events: r.Request.events, Leave: r.Ends,
 		Started: func() { r.started(ctx) }, Ended: r.ended,

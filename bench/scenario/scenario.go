@@ -125,7 +125,7 @@ func All() []Scenario {
 // scaled is a scenario with other numbers of sandboxes and connections.
 func scaled(s Scenario, sandboxes, connections int) Scenario {
 	s.Family, s.Name = s.Name, fmt.Sprintf("%s-n%d-c%d", s.Name, sandboxes, connections)
-	s.Title = fmt.Sprintf("GET, 64-byte answers, %d sandboxes, %d connections", sandboxes, connections)
+	s.Title = fmt.Sprintf("GET, 64-byte answers; sandboxes: %d, connections: %d", sandboxes, connections)
 	s.Sandboxes, s.Connections = sandboxes, connections
 	return s
 }

@@ -75,7 +75,6 @@ func TestRequestsAreWhatClientsSend(t *testing.T) {
 			req, err := http.ReadRequest(bufio.NewReader(io.MultiReader(bytes.NewReader(r.Bytes), bytes.NewReader(r.Rest))))
 			require.NoError(t, err, sc.Name)
 			assert.Equal(t, fleet.ID(i), req.Header.Get("X-Sandbox-ID"))
-			assert.Equal(t, fleet.Addr(i, 0).String(), req.Header.Get("X-Sandbox-Pod-IP"))
 			assert.Equal(t, "8888", req.Header.Get("X-Sandbox-Port"))
 			assert.Equal(t, "secret", req.Header.Get("X-Sandbox-Token"))
 			body, err := io.ReadAll(req.Body)

@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
@@ -141,6 +142,9 @@ func (r *sandboxReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ct
 	}
 
 	c := r.reconcileChildren(ctx, p)
+	if apierrors.HasStatusCause(c.err, corev1.NamespaceTerminatingCause) {
+		return ctrl.Result{}, nil // the namespace takes the Sandbox with it
+	}
 	now := r.now()
 	status := sandboxStatus(p.sb, c, r.clusterDomain, now)
 	if expired(p.sb, now) { // a slow pass

@@ -304,7 +304,22 @@ func TestDeletedSandboxIsLeftToTheGarbageCollector(t *testing.T) {
 	assert.Empty(t, f.wrote())
 }
 
-func TestConflictOnStatusOfDeletedSandboxIsNoError(t *testing.T) {
+func TestNamespaceThatGoesIsNoError(t *testing.T) {
+	f := newFixture(t, newSandbox("s", withVolume("data")))
+	going := apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "s", errors.New("namespace is being terminated"))
+	going.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}
+	f.fail = func(verb string, o client.Object) error {
+		if verb == "create" {
+			return going
+		}
+		return nil
+	}
+	_, err := f.reconcile("s")
+	require.NoError(t, err)
+	assert.Empty(t, f.wrote())
+}
+
+func TestStatusOfDeletedSandboxIsNoError(t *testing.T) {
 	f := newFixture(t, newSandbox("s"))
 	f.fail = func(verb string, o client.Object) error {
 		if verb == "status" {

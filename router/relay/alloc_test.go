@@ -3,7 +3,6 @@
 package relay
 
 import (
-	"io"
 	"math"
 	"runtime"
 	"runtime/debug"
@@ -11,9 +10,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-
-	"github.com/dovakiin0/agent-sandbox/router/record"
 )
 
 // TestTrafficDoesNotAllocate plays each scene through the whole router, with metrics, the default access log, ids of 63 bytes, and
@@ -23,9 +19,6 @@ func TestTrafficDoesNotAllocate(t *testing.T) {
 	for _, s := range scenes() {
 		t.Run(s.name, func(t *testing.T) {
 			r := start(t)
-			var err error
-			r.log, err = record.NewAccessLog(io.Discard, "errors")
-			require.NoError(t, err)
 			r.publish("127.0.0.1", "pod")
 			s.sandbox(t)
 			p := s.player(t, r.addr)

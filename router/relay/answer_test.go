@@ -12,8 +12,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/dovakiin0/agent-sandbox/router/dial"
 )
 
 // get sends a GET of the given version to the sandbox at port and reads the whole answer.
@@ -120,7 +118,7 @@ func TestCutAnswerLooksCut(t *testing.T) {
 
 // TestLateAnswerToOldClientLooksCut is the same for an answer that the router itself gives up.
 func TestLateAnswerToOldClientLooksCut(t *testing.T) {
-	r := start(t, func(c *Config, _ *dial.Dialer) { c.Total = 300 * time.Millisecond })
+	r := start(t, func(s *setup) { s.Total = 300 * time.Millisecond })
 	s := r.serve(t, func(c net.Conn, in *bufio.Reader) {
 		readHead(in)
 		io.WriteString(c, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n")

@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"net/netip"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -40,25 +39,35 @@ type router struct {
 	opened chan *upstream // the router's connections to sandboxes, as they are made
 }
 
+// setup is what a test may change of the router before it starts.
+type setup struct {
+	Config
+	dial.Dialer
+	access *record.AccessLog
+}
+
 // start runs a router until the end of the test, whose last act is that every connection has ended.
-func start(t testing.TB, edit ...func(*Config, *dial.Dialer)) *router {
+func start(t testing.TB, edit ...func(*setup)) *router {
 	t.Helper()
-	cfg := Config{
-		Addressing: parse.Addressing{Loopback: true}, KeepHost: true,
-		MaxHeader: 64 << 10, Total: time.Minute, ResponseHeader: time.Minute, StreamIdle: time.Minute,
-		ClientHeader: 10 * time.Second, ClientIdle: time.Minute, UpstreamIdle: time.Minute,
-		RouteWait: 5 * time.Second, UnknownWait: 50 * time.Millisecond,
+	access, err := record.NewAccessLog(io.Discard, "errors")
+	require.NoError(t, err)
+	with := &setup{
+		Config: Config{
+			Addressing: parse.Addressing{Loopback: true}, KeepHost: true,
+			MaxHeader: 64 << 10, Total: time.Minute, ResponseHeader: time.Minute, StreamIdle: time.Minute,
+			ClientHeader: 10 * time.Second, ClientIdle: time.Minute, UpstreamIdle: time.Minute,
+			RouteWait: 5 * time.Second, UnknownWait: 50 * time.Millisecond,
+		},
+		Dialer: dial.Dialer{Timeout: 5 * time.Second, Retries: 1, InitialDelay: time.Millisecond, MaxDelay: 10 * time.Millisecond, MaxWaits: 64},
+		access: access,
 	}
-	dialer := &dial.Dialer{Timeout: 5 * time.Second, Retries: 1, InitialDelay: time.Millisecond, MaxDelay: 10 * time.Millisecond, MaxWaits: 64}
 	for _, e := range edit {
-		e(&cfg, dialer)
+		e(with)
 	}
 	r := &router{opened: make(chan *upstream, 1024)}
-	access, err := record.NewAccessLog(os.Stderr, "off")
-	require.NoError(t, err)
 	r.table = route.New(route.Options[*Host]{
 		Make: func(e *route.Endpoint[*Host]) *Host {
-			return dial.NewHost(e.Address, dialer, false, func(tcp *net.TCPConn, pool *dial.Pool[*upstream]) *upstream {
+			return dial.NewHost(e.Address, &with.Dialer, false, func(tcp *net.TCPConn, pool *dial.Pool[*upstream]) *upstream {
 				u := r.Open(tcp, pool)
 				select {
 				case r.opened <- u:
@@ -69,7 +78,7 @@ func start(t testing.TB, edit ...func(*Config, *dial.Dialer)) *router {
 		},
 		Retire: (*Host).Retire,
 	})
-	r.Relay = New(cfg, r.table, auth.AllowAll{}, record.NewMeter("test"), access)
+	r.Relay = New(with.Config, r.table, auth.AllowAll{}, record.NewMeter("test"), with.access)
 	r.table.SetSynced()
 
 	ctx, cancel := context.WithCancel(context.Background())

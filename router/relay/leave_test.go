@@ -25,7 +25,24 @@ func (h hook) Write(b []byte) (int, error) {
 // TestLeavingEndsOnlyTheOwnExchange stops the end of an exchange at the moment when its connection is in the pool again and the
 // client does not know yet that it is over. A client that leaves then must not end what others do on that connection.
 func TestLeavingEndsOnlyTheOwnExchange(t *testing.T) {
-	r := start(t)
+	var r *router
+	var leaver *client
+	stopped := make(chan struct{})
+	first := true
+	access, err := record.NewAccessLog(hook(func() {
+		if first { // on the goroutine of the sandbox's connection
+			first = false
+			r.dog.each(func(d watched) {
+				if c, ok := d.(*client); ok {
+					leaver = c
+				}
+			})
+			leaver.mu.Lock()
+			close(stopped)
+		}
+	}), "all")
+	require.NoError(t, err)
+	r = start(t, func(s *setup) { s.access = access })
 	arrived, answer := make(chan struct{}, 2), make(chan struct{})
 	s := r.serve(t, func(c net.Conn, in *bufio.Reader) {
 		for n := 0; ; n++ {
@@ -39,24 +56,6 @@ func TestLeavingEndsOnlyTheOwnExchange(t *testing.T) {
 			io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
 		}
 	})
-	var leaver *client
-	stopped := make(chan struct{})
-	first := true
-	var err error
-	r.log, err = record.NewAccessLog(hook(func() {
-		if first { // on the goroutine of the sandbox's connection
-			first = false
-			r.dog.each(func(d watched) {
-				if c, ok := d.(*client); ok {
-					leaver = c
-				}
-			})
-			leaver.mu.Lock()
-			close(stopped)
-		}
-	}), "all")
-	require.NoError(t, err)
-
 	a := r.dial(t)
 	a.send(t, "GET / HTTP/1.1", s.port, "\r\n")
 	<-stopped

@@ -22,8 +22,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/dovakiin0/agent-sandbox/router/dial"
 )
 
 // pattern is an endless body that repeats a token, so that every byte tells whose it is.
@@ -312,7 +310,7 @@ func (s *stress) webSocket(c net.Conn, in *bufio.Reader) {
 func TestStress(t *testing.T) {
 	for name, limit := range map[string]int{"without a cap": 0, "with a cap": 3} {
 		t.Run(name, func(t *testing.T) {
-			r := start(t, func(_ *Config, d *dial.Dialer) { d.MaxConns = limit })
+			r := start(t, func(s *setup) { s.MaxConns = limit })
 			s := &stress{t: t, r: r}
 			s.port = r.serve(t, s.sandbox).port
 			descriptors := openDescriptors(t)

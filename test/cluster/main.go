@@ -63,6 +63,11 @@ func run(ctx context.Context, s settings) error {
 	if flag.NArg() > 0 {
 		return fmt.Errorf("unexpected argument %q", flag.Arg(0))
 	}
+	unlock, err := lockDir(s.dataDir)
+	if err != nil {
+		return fmt.Errorf("--data-dir: %w", err)
+	}
+	defer unlock()
 	creds, err := loadCredentials(filepath.Join(s.dataDir, "credentials"))
 	if err != nil {
 		return fmt.Errorf("--data-dir: %w", err)
@@ -105,6 +110,22 @@ func run(ctx context.Context, s settings) error {
 		cancel()
 	}
 	return errors.Join(<-served, err)
+}
+
+// lockDir makes the directory and keeps others from using it: a second etcd would wait for the first without a word.
+func lockDir(dir string) (unlock func(), err error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	lock, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		lock.Close()
+		return nil, fmt.Errorf("%s is in use by another control plane: %w", dir, err)
+	}
+	return func() { lock.Close() }, nil // closing it unlocks it
 }
 
 // waitReady returns once /readyz answers ok, or when ctx ends.

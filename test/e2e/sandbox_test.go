@@ -358,7 +358,7 @@ func testAdoption(s *sandboxes) {
 	withVolume(sb)
 	pvc.Name, pvc.Spec = "data-all", sb.Spec.VolumeClaimTemplates[0].Spec
 	svc := &corev1.Service{ObjectMeta: adoptable, Spec: corev1.ServiceSpec{
-		ClusterIP: corev1.ClusterIPNone, Ports: []corev1.ServicePort{{Name: "old", Port: 1}},
+		ClusterIP: corev1.ClusterIPNone, Selector: map[string]string{"app": "old"}, Ports: []corev1.ServicePort{{Name: "old", Port: 1}},
 	}}
 	svc.Name = "all"
 	s.create(pvc)
