@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dovakiin0/agent-sandbox/bench/peers"
 	"github.com/dovakiin0/agent-sandbox/bench/report"
 	"github.com/dovakiin0/agent-sandbox/bench/scenario"
 )

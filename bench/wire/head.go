@@ -33,13 +33,11 @@ func ParseHead(b []byte) (h Head, ok bool) {
 	}
 	h.Size, h.Length = end+len(emptyLine), -1
 	rest := b[:end+2]
-	line := bytes.IndexByte(rest, '\r')
-	h.Start, rest = rest[:line], rest[line+2:]
+	h.Start, rest = line(rest)
 	h.Close = bytes.HasPrefix(h.Start, http10) || bytes.HasSuffix(h.Start, http10)
 	for len(rest) > 0 {
-		line = bytes.IndexByte(rest, '\n')
-		field := rest[:line-1]
-		rest = rest[line+1:]
+		var field []byte
+		field, rest = line(rest)
 		colon := bytes.IndexByte(field, ':')
 		if colon < 0 {
 			continue
@@ -57,6 +55,12 @@ func ParseHead(b []byte) (h Head, ok bool) {
 		}
 	}
 	return h, true
+}
+
+// line cuts the first line off b, which ends with a line end.
+func line(b []byte) (line, rest []byte) {
+	end := bytes.IndexByte(b, '\n')
+	return bytes.TrimSuffix(b[:end], []byte{'\r'}), b[end+1:]
 }
 
 // is compares the length first: most fields are none of those looked for, and most of them differ in it.

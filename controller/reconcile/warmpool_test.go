@@ -1,0 +1,534 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+
+	"github.com/dovakiin0/agent-sandbox/proto"
+	agents "github.com/dovakiin0/agent-sandbox/proto/agents/v1beta1"
+	ext "github.com/dovakiin0/agent-sandbox/proto/extensions/v1beta1"
+)
+
+func TestMembership(t *testing.T) {
+	const active, incomplete, stale, terminating, ignored = "active", "incomplete", "stale", "terminating", "ignored"
+	orphan := func(sb *agents.Sandbox) { sb.OwnerReferences = nil }
+	deleting := func(sb *agents.Sandbox) { sb.DeletionTimestamp = new(metav1.Now()) }
+	cold := func(sb *agents.Sandbox) { sb.Labels[proto.LabelLaunchType] = "cold" }
+	old := func(sb *agents.Sandbox) {
+		sb.Spec.PodTemplate.Spec.Containers[0].Image = "runtime:0"
+		sb.Labels[proto.LabelTemplateHash] = "old"
+	}
+	none := (*ext.SandboxTemplate)(nil)
+
+	for name, c := range map[string]struct {
+		pool     *ext.SandboxWarmPool
+		template *ext.SandboxTemplate
+		sandbox  *agents.Sandbox
+		deleting bool
+		want     string
+	}{
+		"member":                              {newPool(), newTemplate(), newPoolMember("m"), false, active},
+		"terminating":                         {newPool(), newTemplate(), newPoolMember("m", deleting), false, terminating},
+		"terminating, not ours":               {newPool(), newTemplate(), newPoolMember("m", deleting, orphan), false, ignored},
+		"deleted, the cache does not know":    {newPool(), newTemplate(), newPoolMember("m"), true, terminating},
+		"somebody else's":                     {newPool(), newTemplate(), newPoolMember("m", controlledByClaim(newClaim("c"))), false, ignored},
+		"another pool of the same name":       {newPool(func(p *ext.SandboxWarmPool) { p.UID = "new" }), newTemplate(), newPoolMember("m"), false, ignored},
+		"stale, replenish":                    {newPool(), newTemplate(), newPoolMember("m", old), false, active},
+		"stale, unknown strategy":             {newPool(func(p *ext.SandboxWarmPool) { p.Spec.UpdateStrategy = &ext.UpdateStrategy{Type: "Other"} }), newTemplate(), newPoolMember("m", old), false, active},
+		"stale, recreate":                     {newPool(recreate), newTemplate(), newPoolMember("m", old), false, stale},
+		"stale, recreate, no template":        {newPool(recreate), none, newPoolMember("m", old), false, active},
+		"identical template of another name":  {newPool(recreate), newTemplate(func(x *ext.SandboxTemplate) { x.Name = "twin" }), newPoolMember("m"), false, stale},
+		"launch type is wrong":                {newPool(), newTemplate(), newPoolMember("m", cold), false, incomplete},
+		"orphan":                              {newPool(), newTemplate(), newPoolMember("m", orphan), false, incomplete},
+		"orphan, stale, any strategy":         {newPool(), newTemplate(), newPoolMember("m", orphan, old), false, stale},
+		"orphan, no template to compare with": {newPool(), none, newPoolMember("m", orphan), false, ignored},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var current *revision
+			if c.template != nil {
+				current = newRevision(c.template)
+			}
+			m := &poolMembers{}
+			m.sort(c.pool, c.sandbox, current, c.deleting)
+			got := ignored
+			switch {
+			case len(m.active) > 0:
+				got = active
+			case len(m.incomplete) > 0:
+				got = incomplete
+			case len(m.stale) > 0:
+				got = stale
+			case m.terminating > 0:
+				got = terminating
+			}
+			assert.Equal(t, c.want, got)
+		})
+	}
+}
+
+func TestPoolFillsAndReports(t *testing.T) {
+	f := newPoolFixture(t, newTemplate(), newPool(replicas(3)))
+	f.settle()
+	assert.Equal(t, []string{"create Sandbox", "create Sandbox", "create Sandbox", "status SandboxWarmPool"}, f.wrote())
+	assert.Equal(t, ext.SandboxWarmPoolStatus{
+		Selector: "agents.x-k8s.io/warm-pool-sandbox=" + proto.NameHash("pool"), ObservedGeneration: 1,
+	}, f.pool().Status, "as it saw itself before")
+	for _, sb := range f.sandboxes() {
+		assert.Regexp(t, `^pool-[a-z0-9]{5}$`, sb.Name)
+		assert.Equal(t, sb.Name, sb.Annotations[proto.AnnotationPodName])
+	}
+
+	sb := f.sandboxes()[0]
+	readyAt("10.128.0.9")(&sb)
+	require.NoError(t, f.fixture.client.Status().Update(t.Context(), &sb))
+	f.wrote()
+	assert.Equal(t, statusGap, f.settle().RequeueAfter, "counts on the move wait for more")
+	assert.Empty(t, f.wrote())
+	f.now = f.now.Add(statusGap)
+	f.settle()
+	assert.Equal(t, []string{"status SandboxWarmPool"}, f.wrote())
+	assert.EqualValues(t, 3, f.pool().Status.Replicas)
+	assert.EqualValues(t, 1, f.pool().Status.ReadyReplicas)
+
+	for _, sb := range f.sandboxes() {
+		readyAt("10.128.0.9")(&sb)
+		require.NoError(t, f.fixture.client.Status().Update(t.Context(), &sb))
+	}
+	f.wrote()
+	f.settle()
+	assert.Equal(t, []string{"status SandboxWarmPool"}, f.wrote(), "the end of a burst is told at once")
+	assert.EqualValues(t, 3, f.pool().Status.ReadyReplicas)
+	f.settle()
+	assert.Empty(t, f.wrote())
+}
+
+func TestPoolStatusPatchOmitsZeros(t *testing.T) {
+	pool := newPool(replicas(0), func(p *ext.SandboxWarmPool) { p.Status.Replicas, p.Status.ReadyReplicas = 2, 1 })
+	f := newPoolFixture(t, newTemplate(), pool)
+	f.settle()
+	assert.Equal(t, ext.SandboxWarmPoolStatus{
+		Selector: "agents.x-k8s.io/warm-pool-sandbox=" + proto.NameHash("pool"), ObservedGeneration: 1,
+	}, f.pool().Status)
+	assert.Nil(t, omitZero(0))
+	assert.EqualValues(t, 5, omitZero(5))
+}
+
+func TestPoolScaling(t *testing.T) {
+	members := func(n int, change ...func(*agents.Sandbox)) (list []client.Object) {
+		for i := range n {
+			list = append(list, newPoolMember(fmt.Sprintf("m%d", i), change...))
+		}
+		return list
+	}
+	leaving := func(sb *agents.Sandbox) {
+		sb.DeletionTimestamp, sb.Finalizers = new(metav1.Now()), []string{"example.com/x"}
+	}
+	for name, c := range map[string]struct {
+		objects []client.Object
+		change  func(*poolFixture)
+		creates int
+		deletes int
+		after   time.Duration
+	}{
+		"from nothing":               {[]client.Object{newTemplate(), newPool(replicas(4))}, nil, 4, 0, 0},
+		"replicas unset is one":      {[]client.Object{newTemplate(), newPool(func(p *ext.SandboxWarmPool) { p.Spec.Replicas = nil })}, nil, 1, 0, 0},
+		"replicas zero":              {[]client.Object{newTemplate(), newPool(replicas(0))}, nil, 0, 0, 0},
+		"full":                       {append(members(2, readyAt("10.0.0.1")), newTemplate(), newPool()), nil, 0, 0, 0},
+		"terminating ones take room": {append(members(2, leaving), newTemplate(), newPool()), nil, 0, 0, 0},
+		"no template":                {[]client.Object{newPool()}, nil, 0, 0, 0},
+		"at most a batch":            {[]client.Object{newTemplate(), newPool(replicas(400))}, func(f *poolFixture) { f.r.options.WarmPoolMaxBatch = 7 }, 7, 0, 0},
+		"too many":                   {append(members(5, readyAt("10.0.0.1")), newTemplate(), newPool()), nil, 0, 3, 0},
+		"too many, at most a batch":  {append(members(5, readyAt("10.0.0.1")), newTemplate(), newPool()), func(f *poolFixture) { f.r.options.WarmPoolMaxBatch = 2 }, 0, 2, 0},
+		"creations not seen yet":     {[]client.Object{newTemplate(), newPool()}, func(f *poolFixture) { f.r.expectations.expectCreations("uid-of-pool", 1) }, 0, 0, settleRecheck},
+		"deletions not seen yet":     {append(members(5, readyAt("10.0.0.1")), newTemplate(), newPool()), func(f *poolFixture) { f.r.expectations.expectDeletion("uid-of-pool", "x") }, 0, 0, settleRecheck},
+		"refill rate":                {[]client.Object{newTemplate(), newPool(replicas(9))}, func(f *poolFixture) { f.r.options.WarmPoolMaxRefillRate = 4 }, 4, 0, 250*time.Millisecond + time.Millisecond},
+		"deletes stale ones of all":  {append(members(3, func(sb *agents.Sandbox) { sb.Labels[proto.LabelTemplateRefHash] = "x" }), newTemplate(), newPool(recreate, replicas(3))), nil, 0, 3, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newPoolFixture(t, c.objects...)
+			if c.change != nil {
+				c.change(f)
+			}
+			result, err := f.reconcile()
+			require.NoError(t, err)
+			creates, deletes := 0, 0
+			for _, w := range f.wrote() {
+				switch w {
+				case "create Sandbox":
+					creates++
+				case "delete Sandbox":
+					deletes++
+				}
+			}
+			assert.Equal(t, c.creates, creates, "creations")
+			assert.Equal(t, c.deletes, deletes, "deletions")
+			if c.after > 0 {
+				assert.Equal(t, c.after, result.RequeueAfter)
+			}
+		})
+	}
+}
+
+func TestPoolErrors(t *testing.T) {
+	t.Run("a failing creation leaves the status and its expectations", func(t *testing.T) {
+		f := newPoolFixture(t, newTemplate(), newPool(replicas(10)))
+		f.fail = func(verb string, obj client.Object) error {
+			if verb == "create" {
+				return errors.New("boom")
+			}
+			return nil
+		}
+		_, err := f.reconcile()
+		require.Error(t, err)
+		assert.Empty(t, f.wrote(), "one attempt, and no status")
+		assert.True(t, f.r.expectations.settled("uid-of-pool"))
+	})
+	t.Run("a deletion of what is gone", func(t *testing.T) {
+		f := newPoolFixture(t, newTemplate(), newPool(replicas(0)), newPoolMember("m"))
+		f.fail = func(verb string, obj client.Object) error {
+			if verb == "delete" {
+				return apierrors.NewNotFound(schema.GroupResource{}, "m")
+			}
+			return nil
+		}
+		_, err := f.reconcile()
+		require.NoError(t, err)
+		assert.True(t, f.r.expectations.settled("uid-of-pool"), "there will be no event")
+	})
+	t.Run("a deletion of what a claim has adopted meanwhile", func(t *testing.T) {
+		f := newPoolFixture(t, newTemplate(), newPool(replicas(0)), newPoolMember("m", readyAt("10.0.0.1")))
+		f.fail = func(verb string, obj client.Object) error {
+			if verb == "delete" {
+				f.fail = nil
+				sb := f.sandbox("m")
+				controlledByClaim(newClaim("c"))(sb)
+				require.NoError(t, f.fixture.client.Update(t.Context(), sb))
+			}
+			return nil
+		}
+		_, err := f.reconcile()
+		require.NoError(t, err)
+		assert.True(t, f.get(&agents.Sandbox{}, "m"))
+		assert.True(t, f.r.expectations.settled("uid-of-pool"))
+	})
+}
+
+func TestPoolTakesIn(t *testing.T) {
+	t.Run("an orphan", func(t *testing.T) {
+		f := newPoolFixture(t, newTemplate(), newPool(replicas(1)), newPoolMember("m", func(sb *agents.Sandbox) {
+			sb.OwnerReferences = nil
+			delete(sb.Labels, proto.LabelLaunchType)
+		}))
+		f.settle()
+		sb := f.sandbox("m")
+		assert.True(t, controlledBy(sb, "uid-of-pool"))
+		assert.Equal(t, "warm", sb.Labels[proto.LabelLaunchType])
+		assert.EqualValues(t, 1, f.pool().Status.Replicas)
+	})
+	t.Run("a member without a launch type", func(t *testing.T) {
+		f := newPoolFixture(t, newTemplate(), newPool(replicas(1)), newPoolMember("m", func(sb *agents.Sandbox) {
+			delete(sb.Labels, proto.LabelLaunchType)
+		}))
+		f.settle()
+		assert.Equal(t, "warm", f.sandbox("m").Labels[proto.LabelLaunchType])
+		assert.Len(t, f.sandbox("m").OwnerReferences, 1)
+		assert.Len(t, f.sandboxes(), 1)
+	})
+}
+
+func TestPoolHealth(t *testing.T) {
+	grace := DefaultOptions().WarmPoolReadinessGrace
+	pending := func(reason string) *corev1.Pod {
+		pod := podOf(newPoolMember("m"))
+		pod.Status = corev1.PodStatus{Phase: corev1.PodPending, Conditions: []corev1.PodCondition{
+			{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: reason},
+		}}
+		return pod
+	}
+	for name, c := range map[string]struct {
+		member *agents.Sandbox
+		pod    *corev1.Pod
+		age    time.Duration
+		gone   bool
+		held   bool
+	}{
+		"young":              {newPoolMember("m"), pending("X"), grace, false, false},
+		"old":                {newPoolMember("m"), pending("X"), grace + time.Nanosecond, true, false},
+		"old, no pod":        {newPoolMember("m"), nil, grace + time.Nanosecond, true, false},
+		"old, ready":         {newPoolMember("m", readyAt("10.0.0.1")), pending(corev1.PodReasonUnschedulable), 10 * grace, false, false},
+		"old, unschedulable": {newPoolMember("m"), pending(corev1.PodReasonUnschedulable), 10 * grace, false, true},
+		"old, unschedulable and deleting": {newPoolMember("m"), func() *corev1.Pod {
+			pod := pending(corev1.PodReasonUnschedulable)
+			pod.DeletionTimestamp, pod.Finalizers = new(metav1.Now()), []string{"example.com/x"}
+			return pod
+		}(), 10 * grace, true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			objects := []client.Object{newTemplate(), newPool(replicas(1)), c.member}
+			if c.pod != nil {
+				objects = append(objects, c.pod)
+			}
+			f := newPoolFixture(t, objects...)
+			f.now = c.member.CreationTimestamp.Add(c.age)
+			result, err := f.reconcile()
+			require.NoError(t, err)
+			assert.Equal(t, c.gone, !f.get(&agents.Sandbox{}, "m"))
+			if c.gone {
+				assert.Len(t, f.sandboxes(), 0, "its replacement waits until it is seen to be gone")
+			}
+			switch {
+			case c.held:
+				assert.Equal(t, "Warning WarmPoolNotProgressing 1/1 sandboxes are unschedulable past the 5m0s readiness grace period; holding them instead of replacing (replacements would be equally unschedulable)", f.nextEvent())
+				assert.Equal(t, time.Minute, result.RequeueAfter)
+				f.settle()
+				assert.Empty(t, f.nextEvent(), "once")
+				sb := f.sandbox("m")
+				readyAt("10.0.0.1")(sb)
+				require.NoError(t, f.fixture.client.Status().Update(t.Context(), sb))
+				f.settle()
+				assert.Equal(t, "Normal WarmPoolProgressing Warm pool is progressing again", f.nextEvent())
+			case !c.gone && !isReady(c.member):
+				assert.GreaterOrEqual(t, result.RequeueAfter, grace-c.age+graceSlack)
+				assert.LessOrEqual(t, result.RequeueAfter, (grace-c.age+graceSlack)*3/2)
+			}
+		})
+	}
+}
+
+func TestExcessOrder(t *testing.T) {
+	at := func(seconds int64) func(*agents.Sandbox) {
+		return func(sb *agents.Sandbox) { sb.CreationTimestamp = metav1.Unix(seconds, 0) }
+	}
+	m := &poolMembers{active: []*agents.Sandbox{
+		newPoolMember("old", readyAt("10.0.0.1"), at(1)), newPoolMember("new", readyAt("10.0.0.2"), at(9)),
+		newPoolMember("old-unready", at(2)), newPoolMember("new-unready", at(8)),
+	}}
+	var names []string
+	for _, sb := range m.excess(4) {
+		names = append(names, sb.Name)
+	}
+	assert.Equal(t, []string{"new-unready", "old-unready", "new", "old"}, names)
+	assert.Equal(t, "old", m.active[0].Name, "the order of the members stays")
+}
+
+func TestPoolMakesWayForClaims(t *testing.T) {
+	f := newPoolFixture(t, newTemplate(), newPool(replicas(3), func(p *ext.SandboxWarmPool) { p.Status.ObservedGeneration = 1 }))
+	leave := f.shared.claimsInFlight.enter(poolKey)
+	start := f.now
+	for f.now.Sub(start) < yieldMax {
+		assert.Equal(t, yieldStep, f.settle().RequeueAfter)
+		assert.Empty(t, f.wrote())
+		f.now = f.now.Add(yieldStep)
+	}
+	f.settle()
+	assert.Len(t, f.sandboxes(), 3, "but not for ever")
+
+	require.NoError(t, f.fixture.client.DeleteAllOf(t.Context(), &agents.Sandbox{}, client.InNamespace("ns")))
+	assert.Equal(t, yieldStep, f.settle().RequeueAfter)
+	leave()
+	f.settle()
+	assert.Len(t, f.sandboxes(), 3, "at once when they are through")
+
+	defer f.shared.claimsInFlight.enter(poolKey)()
+	pool := f.pool()
+	pool.Spec.Replicas, pool.Generation = new(int32(4)), 2
+	require.NoError(t, f.fixture.client.Update(t.Context(), pool))
+	f.settle()
+	assert.Len(t, f.sandboxes(), 4, "a new specification does not wait")
+}
+
+func TestReplenishHold(t *testing.T) {
+	now := time.Unix(1_800_000_000, 0)
+	const delay = 10 * time.Second
+	m := &poolMemory{members: -1}
+	assert.Zero(t, m.replenishHold(3, 5, delay, now), "the first look")
+	assert.Equal(t, delay, m.replenishHold(2, 5, delay, now), "a drop")
+	now = now.Add(4 * time.Second)
+	assert.Equal(t, 6*time.Second, m.replenishHold(2, 5, delay, now))
+	assert.Equal(t, delay, m.replenishHold(1, 5, delay, now), "another one")
+	now = now.Add(delay)
+	assert.Zero(t, m.replenishHold(1, 5, delay, now))
+	assert.Zero(t, m.replenishHold(5, 5, delay, now), "full")
+	assert.Zero(t, m.replenishHold(5, 9, delay, now), "a higher target is no drop")
+	assert.Zero(t, m.replenishHold(4, 9, 0, now), "without a delay")
+}
+
+func TestRefillTokens(t *testing.T) {
+	now := time.Unix(1_800_000_000, 0)
+	take := func(m *poolMemory, n int, rate float64) int {
+		granted, wait := m.takeTokens(n, rate, now)
+		assert.Equal(t, granted < n, wait > 0)
+		return granted
+	}
+	t.Run("no limit", func(t *testing.T) { assert.Equal(t, 1000, take(&poolMemory{}, 1000, 0)) })
+	t.Run("starts full, fills at the rate", func(t *testing.T) {
+		m := &poolMemory{}
+		assert.Equal(t, 2, take(m, 5, 2))
+		assert.Equal(t, 0, take(m, 5, 2))
+		now = now.Add(500 * time.Millisecond)
+		assert.Equal(t, 1, take(m, 5, 2))
+		now = now.Add(time.Hour)
+		assert.Equal(t, 2, take(m, 5, 2), "never more than it holds")
+	})
+	t.Run("holds at least one", func(t *testing.T) {
+		m := &poolMemory{}
+		assert.Equal(t, 1, take(m, 5, 0.1))
+		granted, wait := m.takeTokens(1, 0.1, now)
+		assert.Zero(t, granted)
+		assert.InDelta(t, 10*time.Second, wait, float64(time.Second))
+		now = now.Add(wait)
+		assert.Equal(t, 1, take(m, 1, 0.1))
+	})
+	t.Run("refund", func(t *testing.T) {
+		m := &poolMemory{}
+		assert.Equal(t, 3, take(m, 3, 3))
+		m.refundTokens(3)
+		assert.Equal(t, 3, take(m, 3, 3))
+	})
+	t.Run("a huge rate", func(t *testing.T) {
+		assert.Equal(t, 300, take(&poolMemory{}, 300, math.MaxFloat64))
+	})
+}
+
+func TestSlowStart(t *testing.T) {
+	var mu sync.Mutex
+	var calls []int
+	record := func(fail int) func(int) error {
+		calls = nil
+		return func(i int) error {
+			mu.Lock()
+			defer mu.Unlock()
+			calls = append(calls, i)
+			if i == fail {
+				return errors.New("boom")
+			}
+			return nil
+		}
+	}
+	n, err := slowStart(50, record(-1))
+	require.NoError(t, err)
+	assert.Equal(t, 50, n)
+	slices.Sort(calls)
+	for i, call := range calls {
+		assert.Equal(t, i, call, "each once")
+	}
+	n, err = slowStart(50, record(0))
+	require.Error(t, err)
+	assert.Equal(t, 1, n, "the first batch is one")
+	n, err = slowStart(50, record(4))
+	require.Error(t, err)
+	assert.Equal(t, 7, n, "1 + 2 + 4")
+	n, err = slowStart(0, record(-1))
+	require.NoError(t, err)
+	assert.Zero(t, n)
+}
+
+// pooled is a work queue that records what is added and after how long.
+type pooled struct {
+	workqueue.TypedRateLimitingInterface[ctrl.Request]
+	added map[string]time.Duration
+}
+
+func (q *pooled) AddAfter(r ctrl.Request, after time.Duration) { q.added[r.Name] = after }
+
+func TestPoolMemberEvents(t *testing.T) {
+	member := func(change ...func(*agents.Sandbox)) *agents.Sandbox { return newPoolMember("m", change...) }
+	claimed := member(controlledByClaim(newClaim("c")))
+	for name, c := range map[string]struct {
+		was, is *agents.Sandbox
+		want    bool
+	}{
+		"created":               {nil, member(), true},
+		"created, not ours":     {nil, newSandbox("s"), false},
+		"deleted":               {member(), nil, true},
+		"adopted by a claim":    {member(), claimed, true},
+		"a claim's":             {claimed, member(controlledByClaim(newClaim("c")), readyAt("10.0.0.1")), false},
+		"turns ready":           {member(), member(readyAt("10.0.0.1")), true},
+		"gets an address only":  {member(), member(func(sb *agents.Sandbox) { sb.Status.PodIPs = []string{"10.0.0.1"} }), false},
+		"gets an annotation":    {member(), member(func(sb *agents.Sandbox) { sb.Annotations["x"] = "y" }), false},
+		"is being deleted":      {member(), member(func(sb *agents.Sandbox) { sb.DeletionTimestamp = new(metav1.Now()) }), true},
+		"loses its launch type": {member(), member(func(sb *agents.Sandbox) { delete(sb.Labels, proto.LabelLaunchType) }), true},
+		"its spec is edited":    {member(), member(func(sb *agents.Sandbox) { sb.Generation = 2 }), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newPoolFixture(t)
+			f.r.expectations.expectCreations("uid-of-pool", 1)
+			f.r.expectations.expectDeletion("uid-of-pool", "uid-of-m")
+			q := &pooled{added: map[string]time.Duration{}}
+			h := f.r.memberEvents()
+			switch {
+			case c.was == nil:
+				h.Create(t.Context(), event.CreateEvent{Object: c.is}, q)
+			case c.is == nil:
+				h.Delete(t.Context(), event.DeleteEvent{Object: c.was}, q)
+			default:
+				h.Update(t.Context(), event.UpdateEvent{ObjectOld: c.was, ObjectNew: c.is}, q)
+			}
+			want := map[string]time.Duration{}
+			if c.want {
+				want["pool"] = memberDelay // others may join
+			}
+			assert.Equal(t, want, q.added)
+		})
+	}
+
+	t.Run("expectations settle before the pool is enqueued", func(t *testing.T) {
+		f := newPoolFixture(t)
+		settled := func() bool { return f.r.expectations.settled("uid-of-pool") }
+		q := &pooled{added: map[string]time.Duration{}}
+		h := f.r.memberEvents()
+		f.r.expectations.expectCreations("uid-of-pool", 1)
+		h.Create(t.Context(), event.CreateEvent{Object: member()}, q)
+		assert.True(t, settled())
+		f.r.expectations.expectDeletion("uid-of-pool", "uid-of-m")
+		h.Update(t.Context(), event.UpdateEvent{ObjectOld: member(), ObjectNew: member(readyAt("10.0.0.1"))}, q)
+		assert.False(t, settled())
+		h.Delete(t.Context(), event.DeleteEvent{Object: member()}, q)
+		assert.True(t, settled())
+		f.r.expectations.expectDeletion("uid-of-pool", "uid-of-m")
+		h.Update(t.Context(), event.UpdateEvent{ObjectOld: member(), ObjectNew: member(func(sb *agents.Sandbox) { sb.DeletionTimestamp = new(metav1.Now()) })}, q)
+		assert.True(t, settled(), "the cache shows it as terminating")
+	})
+}
+
+func TestPoolIsForgotten(t *testing.T) {
+	f := newPoolFixture(t, newTemplate(), newPool())
+	f.settle()
+	f.r.expectations.expectCreations("uid-of-pool", 1)
+	require.NoError(t, f.fixture.client.Delete(t.Context(), f.pool()))
+	_, err := f.reconcile()
+	require.NoError(t, err)
+	assert.True(t, f.r.expectations.settled("uid-of-pool"))
+	assert.Empty(t, f.r.memories.byPool)
+	assert.Empty(t, f.r.pools.byKey)
+
+	again := f.r.memories.of(newPool(func(p *ext.SandboxWarmPool) { p.UID = "another" }))
+	again.stuck = true
+	assert.False(t, f.r.memories.of(newPool()).stuck, "a new pool of the same name starts afresh")
+}
+
+func TestPoolsOfTemplate(t *testing.T) {
+	f := newPoolFixture(t, newTemplate(), newPool(), newPool(func(p *ext.SandboxWarmPool) {
+		p.Name, p.UID, p.Spec.TemplateRef.Name = "other", "uid-2", "another"
+	}))
+	assert.Equal(t, []ctrl.Request{{NamespacedName: types.NamespacedName{Namespace: "ns", Name: "pool"}}},
+		f.shared.poolsOfTemplate(context.Background(), newTemplate()))
+}
