@@ -110,7 +110,8 @@ func (x *session) taking(s *scenario.Scenario) (all []*peers.Contestant) {
 
 // run runs rounds. The rounds of a scenario are spread over the session, so that no phase of the machine hits all of them.
 func (x *session) run(ctx context.Context) (failed error) {
-	if _, err := proc.RaiseFiles(); err != nil {
+	files, err := proc.RaiseFiles()
+	if err != nil {
 		return err
 	}
 	if err := proc.Stay(x.loadCore); err != nil {
@@ -123,7 +124,7 @@ func (x *session) run(ctx context.Context) (failed error) {
 	defer back.Stop()
 	b := &scenario.Bench{
 		Backend: back.Port, BackendPid: back.Pid, ProxyCore: x.proxyCore, SharedCore: x.loadCore == x.backendCore,
-		Duration: x.duration, Warmup: x.warmup,
+		Files: int(files), Duration: x.duration, Warmup: x.warmup,
 	}
 	for i := range x.scenarios {
 		x.report.Scenarios = append(x.report.Scenarios, x.scenarios[i].Describe())

@@ -17,6 +17,7 @@ import (
 	"github.com/fasthttp/websocket"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	"github.com/dovakiin0/agent-sandbox/bench/backend"
 	"github.com/dovakiin0/agent-sandbox/bench/fleet"
@@ -32,7 +33,7 @@ func TestMain(m *testing.M) {
 			exit(backendMain())
 		}
 	}
-	os.Exit(m.Run())
+	goleak.VerifyTestMain(m)
 }
 
 func exit(err error) {

@@ -21,6 +21,7 @@ const (
 	Throughput  Metric = "mb_per_cpu_s"       // 10^6 bytes of bodies, both ways, for each second of CPU
 	Resident    Metric = "rss_bytes"          // resident memory at the end
 	Base        Metric = "rss_base_bytes"     // resident memory before the load
+	Idle        Metric = "idle_connections"   // that stood by; fewer than the scenario has if descriptors did not suffice
 	PerIdle     Metric = "rss_per_idle_bytes" // resident memory, all of it, for each idle connection
 	GrowPerIdle Metric = "rss_growth_per_idle_bytes"
 	Files       Metric = "open_files"          // at the end
@@ -41,7 +42,7 @@ const (
 var titles = map[Metric]string{
 	CPU: "CPU µs", User: "user µs", System: "sys µs", Rate: "rate /s", P50: "p50 µs", P90: "p90 µs", P99: "p99 µs", P999: "p99.9 µs",
 	Max: "max µs", EventP50: "event p50 µs", EventP99: "event p99 µs", Throughput: "MB per CPU s", Resident: "RSS MB",
-	Base: "RSS at start MB", PerIdle: "KB per idle", GrowPerIdle: "growth KB per idle", Files: "open files", Allocs: "allocs",
+	Base: "RSS at start MB", Idle: "idle", PerIdle: "KB per idle", GrowPerIdle: "growth KB per idle", Files: "open files", Allocs: "allocs",
 	Reuse: "reuse", Errors: "errors", Busy: "busy", LoadBusy: "load busy", Calibration: "calibration ns", Ready: "ready ms",
 	Drained: "drain ms", Updates: "updates", Stale: "stale routes", SlowDone: "slow done", SlowFailed: "slow failed",
 }

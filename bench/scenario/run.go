@@ -23,6 +23,7 @@ type Bench struct {
 	BackendPid       int
 	ProxyCore        int
 	SharedCore       bool // generator and backend have one core together
+	Files            int  // descriptors that a process may have
 	Duration, Warmup time.Duration
 }
 
@@ -96,16 +97,21 @@ func (r *run) measure(ctx context.Context) error {
 	return nil
 }
 
+// filesAside are the descriptors that are left for everything but idle connections.
+const filesAside = 2500
+
+// openIdle opens the connections that stand by, as many of them as descriptors allow.
 func (r *run) openIdle(ctx context.Context) (*load.Idle, error) {
-	req := r.Request
-	if r.Tunnels {
-		req = request{path: "/ws", webSocket: true}
+	req, n := r.Request, min(r.Idle, max(0, r.Files-filesAside))
+	if r.Tunnels { // the proxy has two ends of each
+		req, n = request{path: "/ws", webSocket: true}, min(r.Idle, max(0, r.Files-filesAside)/2)
 	}
-	idle, err := load.OpenIdle(ctx, r.proxy.Addr(), req.build(r.Sandboxes, r.Backend, r.proxy.RequestFields, first), r.Idle)
-	if err == nil && r.Idle > 0 {
+	idle, err := load.OpenIdle(ctx, r.proxy.Addr(), req.build(r.Sandboxes, r.Backend, r.proxy.RequestFields, first), n)
+	if err == nil && n > 0 {
 		rss := float64(proc.Resident(r.proxy.Pids))
-		r.sample.Values[report.PerIdle] = rss / float64(r.Idle)
-		r.sample.Values[report.GrowPerIdle] = (rss - r.sample.Values[report.Base]) / float64(r.Idle)
+		r.sample.Values[report.Idle] = float64(n)
+		r.sample.Values[report.PerIdle] = rss / float64(n)
+		r.sample.Values[report.GrowPerIdle] = (rss - r.sample.Values[report.Base]) / float64(n)
 	}
 	return idle, err
 }

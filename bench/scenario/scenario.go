@@ -72,7 +72,7 @@ func All() []Scenario {
 		{Name: "rate", Title: "GET at a fixed 3,000 requests/s", Sandboxes: 1000, Connections: 64, Request: small, Rate: 3000, Shows: steady},
 		{
 			Name: "s3", Title: "10,000 idle connections beside 64 active ones", Sandboxes: 1000, Connections: 64, Request: small, Idle: 10_000,
-			Shows: []report.Metric{report.PerIdle, report.GrowPerIdle, report.CPU, report.Rate, report.P99, report.Files},
+			Shows: []report.Metric{report.PerIdle, report.GrowPerIdle, report.Idle, report.CPU, report.Rate, report.P99, report.Files},
 		},
 		{Name: "s4", Title: "1 MB answers, 16 connections", Sandboxes: 1000, Connections: 16, Request: answer, Shows: streaming},
 		{
@@ -110,7 +110,7 @@ func All() []Scenario {
 		},
 		{
 			Name: "tunnels", Title: "4,000 idle WebSockets beside 64 active connections", Sandboxes: 1000, Connections: 64, Request: small, Idle: 4000, Tunnels: true,
-			Shows: []report.Metric{report.PerIdle, report.GrowPerIdle, report.CPU, report.Rate, report.P99, report.Files},
+			Shows: []report.Metric{report.PerIdle, report.GrowPerIdle, report.Idle, report.CPU, report.Rate, report.P99, report.Files},
 		},
 	}
 	for _, n := range []int{1, 100, 10_000} {
