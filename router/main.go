@@ -148,13 +148,22 @@ func newGate(c *config.Config) (auth.Gate, error) {
 func newRelay(c *config.Config, gate auth.Gate, meter *record.Meter, access *record.AccessLog) (*relay.Table, *relay.Relay) {
 	dialer := &dial.Dialer{
 		Timeout: c.DialTimeout, Retries: c.MaxRetries, InitialDelay: c.RetryInitialDelay, MaxDelay: c.RetryMaxDelay,
-		Grace: c.RouteWait, Translate: c.DialTranslate, MaxConns: c.MaxConnsPerSandbox, MaxWaits: maxDialWaits, Retried: meter.Retried,
+		Grace: c.RouteWait, Translate: c.DialTranslate, MaxConns: c.MaxConnsPerSandbox, MaxWaits: maxDialWaits,
+	}
+	dialers := map[string]*dial.Dialer{} // by namespace; used by the table's only writer
+	dialerOf := func(namespace string) *dial.Dialer {
+		if dialers[namespace] == nil {
+			d := *dialer
+			d.Retried = meter.Namespace(namespace).Retried
+			dialers[namespace] = &d
+		}
+		return dialers[namespace]
 	}
 	var table *relay.Table
 	var rel *relay.Relay
 	table = route.New(route.Options[*relay.Host]{
 		Make: func(e *route.Endpoint[*relay.Host]) *relay.Host {
-			return dial.NewHost(e.Address, dialer, table.Synced(), rel.Open)
+			return dial.NewHost(e.Address, dialerOf(e.Namespace), table.Synced(), rel.Open)
 		},
 		Retire: (*relay.Host).Retire,
 	})

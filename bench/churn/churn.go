@@ -20,8 +20,9 @@ import (
 // churn lets a third of the changes create a sandbox, a third replace the pod of one, and a third delete one.
 type churn struct {
 	*fleet
+	pods   []string // addresses
 	router string
-	size   int
+	size   int // sandboxes that stay
 
 	mu       sync.Mutex
 	created  []time.Duration // from the API server's answer to the pod's
@@ -70,7 +71,7 @@ func (c *churn) run(ctx context.Context, rate int, duration time.Duration) error
 func (c *churn) change(ctx context.Context, n int) error {
 	const age = 100 // a sandbox is deleted so many creations after its own
 	k := n / 3
-	address := "10" + hosts[1+k/c.size%(len(hosts)-1)]
+	address := c.pods[k/c.size%len(c.pods)]
 	switch n % 3 {
 	case 0:
 		if err := c.create(ctx, c.size+k, address); err != nil {

@@ -4,7 +4,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"sync"
@@ -19,29 +21,35 @@ import (
 
 const namespace = "default"
 
-// hosts are the addresses that pods have by turns, less their first byte: 10 in slices, 127 where they listen.
-var hosts = []string{".251.0.1", ".251.0.2", ".251.0.3", ".251.0.4"}
-
-// podServers answer for all pods, each with its own address.
-type podServers []*http.Server
-
-func servePods() (podServers, error) {
-	var all podServers
-	for _, host := range hosts {
-		l, err := net.Listen("tcp", fmt.Sprintf("127%s:%d", host, proto.DefaultPort))
-		if err != nil {
-			all.close()
-			return nil, err
-		}
-		s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "10"+host) })}
-		go func() { _ = s.Serve(l) }()
-		all = append(all, s)
-	}
-	return all, nil
+// pods are servers that answer for all pods, each with its own address. Sandboxes have them by turns.
+type pods struct {
+	addresses []string // as slices have them; the servers listen at 127 instead of 10
+	servers   []*http.Server
 }
 
-func (p podServers) close() {
-	for _, s := range p {
+func servePods() (*pods, error) {
+	const few = 4
+	p := &pods{}
+	for range 100 {
+		if len(p.servers) == few {
+			return p, nil
+		}
+		suffix := fmt.Sprintf("%d.%d.%d", 240+rand.IntN(15), rand.IntN(256), 1+rand.IntN(254))
+		l, err := net.Listen("tcp", fmt.Sprintf("127.%s:%d", suffix, proto.DefaultPort))
+		if err != nil {
+			continue // another process has it
+		}
+		address := "10." + suffix
+		s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, address) })}
+		go func() { _ = s.Serve(l) }()
+		p.addresses, p.servers = append(p.addresses, address), append(p.servers, s)
+	}
+	p.close()
+	return nil, errors.New("no free loopback addresses")
+}
+
+func (p *pods) close() {
+	for _, s := range p.servers {
 		s.Close()
 	}
 }
@@ -49,7 +57,7 @@ func (p podServers) close() {
 // fleet writes the EndpointSlices of sandboxes.
 type fleet struct{ client rest.Interface }
 
-func newFleet(_ context.Context, config *rest.Config) (*fleet, error) {
+func newFleet(config *rest.Config) (*fleet, error) {
 	c := rest.CopyConfig(config)
 	gv := discoveryv1.SchemeGroupVersion
 	c.GroupVersion, c.APIPath, c.QPS = &gv, "/apis", -1
@@ -89,8 +97,8 @@ func (f *fleet) delete(ctx context.Context, i int) error {
 	return f.client.Delete().Namespace(namespace).Resource("endpointslices").Name(name(i) + "-slice").Do(ctx).Error()
 }
 
-// fill creates sandboxes 0 to n-1.
-func (f *fleet) fill(ctx context.Context, n int) error {
+// fill creates sandboxes 0 to n-1 with one pod.
+func (f *fleet) fill(ctx context.Context, n int, address string) error {
 	const writers = 8
 	var all sync.WaitGroup
 	var once sync.Once
@@ -98,7 +106,7 @@ func (f *fleet) fill(ctx context.Context, n int) error {
 	for w := range writers {
 		all.Go(func() {
 			for i := w; i < n; i += writers {
-				if err := f.create(ctx, i, "10"+hosts[0]); err != nil {
+				if err := f.create(ctx, i, address); err != nil {
 					once.Do(func() { failed = err })
 					return
 				}

@@ -59,18 +59,18 @@ func run(ctx context.Context) error {
 		return err
 	}
 	defer pods.close()
-	fleet, err := newFleet(ctx, s.Config)
+	fleet, err := newFleet(s.Config)
 	if err != nil {
 		return err
 	}
-	if err := fleet.fill(ctx, *sandboxes); err != nil {
+	if err := fleet.fill(ctx, *sandboxes, pods.addresses[0]); err != nil {
 		return err
 	}
 	router, err := s.StartRouter(ctx, "--unknown-wait=10s")
 	if err != nil {
 		return err
 	}
-	c := &churn{fleet: fleet, router: router.HTTP, size: *sandboxes}
+	c := &churn{fleet: fleet, pods: pods.addresses[1:], router: router.HTTP, size: *sandboxes}
 	before, err := proc.UsageOf([]int{router.PID()})
 	if err != nil {
 		return err

@@ -166,7 +166,7 @@ func (l *loop) replace(c *conn) {
 	switch {
 	case l.plan.Leave:
 		l.left++
-	case l.phase != finishing:
+	case l.wants():
 		l.dial()
 	}
 }

@@ -21,7 +21,7 @@ type phase uint8
 const (
 	warming phase = iota
 	measuring
-	finishing // no request starts any more; answers under way are awaited
+	finishing // answers under way are awaited, and what was due in the measured time but found no connection is made up for
 )
 
 // loop is one run. Times are since base.
@@ -123,7 +123,7 @@ func (l *loop) run(ctx context.Context) error {
 func (l *loop) turn(now time.Duration, canceled bool) bool {
 	for len(l.retries) > 0 && l.retries[0] <= now {
 		l.retries = l.retries[1:]
-		if l.phase != finishing {
+		if l.wants() {
 			l.dial()
 		}
 	}
@@ -143,7 +143,28 @@ func (l *loop) turn(now time.Duration, canceled bool) bool {
 	if l.phase == measuring && (counted || over) || canceled && l.phase != finishing {
 		l.finish()
 	}
-	return l.phase == finishing && (l.busy == 0 || canceled)
+	switch {
+	case l.phase != finishing:
+		return false
+	case canceled || l.left == l.plan.Connections:
+		return true
+	case l.wants() && now > l.end+l.plan.Timeout:
+		for ; l.wants(); l.issued++ {
+			l.result.Errors[Timeout]++
+		}
+	}
+	return l.busy == 0 && !l.wants()
+}
+
+// wants reports whether more requests have to start.
+func (l *loop) wants() bool {
+	switch {
+	case l.phase == finishing:
+		return l.plan.Rate > 0 && l.due() < l.end
+	case l.plan.Count > 0:
+		return l.issued < l.plan.Count
+	}
+	return true
 }
 
 // start begins the measured time.
@@ -175,10 +196,10 @@ func (l *loop) due() time.Duration {
 
 // arrive starts the requests of an open loop that are due, as long as there are connections for them.
 func (l *loop) arrive(now time.Duration) {
-	if l.plan.Rate == 0 || l.phase == finishing {
+	if l.plan.Rate == 0 {
 		return
 	}
-	for len(l.free) > 0 {
+	for len(l.free) > 0 && l.wants() {
 		due := l.due()
 		if due > now {
 			return
@@ -208,7 +229,7 @@ func (l *loop) patience() time.Duration {
 	if len(l.retries) > 0 {
 		until = min(until, l.retries[0])
 	}
-	if l.plan.Rate > 0 && l.phase != finishing && len(l.free) > 0 {
+	if l.plan.Rate > 0 && l.wants() && len(l.free) > 0 {
 		until = min(until, l.due())
 	}
 	return max(0, until-l.now())
@@ -219,7 +240,7 @@ func (l *loop) now() time.Duration { return time.Since(l.base) }
 // next is called when a connection has nothing to do.
 func (l *loop) next(c *conn, now time.Duration) {
 	switch {
-	case l.phase == finishing || l.plan.Count > 0 && l.issued >= l.plan.Count:
+	case !l.wants():
 	case l.plan.Rate > 0:
 		l.free = append(l.free, c)
 	default:

@@ -18,7 +18,7 @@ const (
 	Malformed  = "malformed"  // the answer is no HTTP, or no WebSocket frame
 	WrongBody  = "wrong body" // the answer is not of the sandbox that was asked, or not whole
 	Unexpected = "unexpected" // bytes came that no request asked for
-	Timeout    = "timeout"    // no whole answer in time
+	Timeout    = "timeout"    // no whole answer in time, or no connection to send the request on
 )
 
 // Result is what was measured. Counts are of the measured time, except Errors, which are of the whole run.

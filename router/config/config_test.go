@@ -177,7 +177,7 @@ func TestBadValuesNameTheirFlag(t *testing.T) {
 		"--upstream-retry-initial-delay=-1s", "--upstream-retry-max-delay=-1s", "--upstream-max-retries=-1", "--max-header-bytes=100",
 		"--max-request-body-bytes=-1", "--max-connections-per-sandbox=-1", "--max-inflight-per-sandbox=-1",
 		"--websocket-max-connections-per-client=-1", "--client-min-body-rate=-1", "--authz-static-token-file=/nowhere/at/all",
-		"--authz-mode=static-token", "--https-bind-address=:8443", "--mtls-mode=required", "--discovery=file",
+		"--authz-mode=static-token", "--authz-mode=scoped-token", "--authz-scoped-token-secret-file=/nowhere/at/all", "--https-bind-address=:8443", "--mtls-mode=required", "--discovery=file",
 		"--proxy-timeout=soon", "--upstream-max-retries=many", "--enable-pprof=perhaps",
 	} {
 		_, err := parse(nil, arg)

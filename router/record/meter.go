@@ -28,16 +28,16 @@ type Meter struct {
 	zones    [3]*metrics.Counter
 	clientRx *metrics.Counter
 	clientTx *metrics.Counter
-	retries  *metrics.Counter
 	reloads  [2]*metrics.Counter // of certificates: failed, read
 }
 
 // Namespace are the counters of one namespace of sandboxes.
 type Namespace struct {
-	name   string
-	mu     sync.Mutex // held by those who add a series
-	series atomic.Pointer[[]*series]
-	errors [numReasons]atomic.Uint64
+	name    string
+	mu      sync.Mutex // held by those who add a series
+	series  atomic.Pointer[[]*series]
+	errors  [numReasons]atomic.Uint64
+	retries atomic.Uint64
 }
 
 // series counts the exchanges with one method and status.
@@ -57,7 +57,6 @@ func NewMeter(version string) *Meter {
 	}
 	m.clientRx = m.set.NewCounter("sandbox_router_client_rx_bytes_total")
 	m.clientTx = m.set.NewCounter("sandbox_router_client_tx_bytes_total")
-	m.retries = m.set.NewCounter("sandbox_router_dial_retries_total")
 	for i, outcome := range []string{"failure", "success"} {
 		m.reloads[i] = m.set.NewCounter(fmt.Sprintf(`sandbox_router_cert_reloads_total{outcome=%q}`, outcome))
 	}
@@ -92,7 +91,7 @@ func (m *Meter) Counter(name string, read func() uint64) {
 }
 
 // Retried counts one more attempt at a connection.
-func (m *Meter) Retried() { m.retries.Inc() }
+func (n *Namespace) Retried() { n.retries.Add(1) }
 
 // CertReloaded counts a reading of changed certificate files.
 func (m *Meter) CertReloaded(ok bool) {
@@ -207,6 +206,10 @@ func (m *Meter) Write(w io.Writer) {
 				fmt.Fprintf(w, "sandbox_router_upstream_errors_total{sandbox_namespace=%q,reason=%q} %d\n", name, Reason(why), count)
 			}
 		}
+	}
+	fmt.Fprintln(w, "# TYPE sandbox_router_upstream_retries_total counter")
+	for _, name := range names {
+		fmt.Fprintf(w, "sandbox_router_upstream_retries_total{sandbox_namespace=%q} %d\n", name, all[name].retries.Load())
 	}
 	m.set.WritePrometheus(w)
 	metrics.WriteProcessMetrics(w)

@@ -173,7 +173,7 @@ func BenchmarkAddRemove(b *testing.B) {
 
 // BenchmarkMemory reports the heap that one sandbox with 63-byte names takes in the table, strings included.
 func BenchmarkMemory(b *testing.B) {
-	for _, n := range sizes {
+	for _, n := range sizes[:3] {
 		b.Run(strconv.Itoa(n), func(b *testing.B) {
 			for b.Loop() {
 				before := heap()

@@ -8,9 +8,10 @@ import (
 // Endpoint is one pod of a sandbox at one address. The same Endpoint stays in the table for as long as Sandbox UID,
 // pod UID and address stay the same, so what hangs on it (connections, counters) outlives every other change.
 type Endpoint[P any] struct {
-	Address netip.Addr
-	PodUID  string // empty when the source does not know it
-	Payload P      // made by Options.Make
+	Address   netip.Addr
+	Namespace string // of its sandbox
+	PodUID    string // empty when the source does not know it
+	Payload   P      // made by Options.Make
 
 	inflight atomic.Int64
 }

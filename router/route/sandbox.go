@@ -44,7 +44,7 @@ func (t *Table[P]) snapshot(r *Record, old *Sandbox[P]) *Sandbox[P] {
 		if s.member(a) != nil {
 			continue
 		}
-		m := Member[P]{Endpoint: t.endpoint(old, r.UID, a), Zone: a.Zone, Condition: a.Condition}
+		m := Member[P]{Endpoint: t.endpoint(old, r, a), Zone: a.Zone, Condition: a.Condition}
 		m.zone, m.rank = t.nearness(a)
 		s.members = append(s.members, m)
 	}
@@ -53,13 +53,13 @@ func (t *Table[P]) snapshot(r *Record, old *Sandbox[P]) *Sandbox[P] {
 }
 
 // endpoint returns the endpoint with the identity of a in the sandbox with the given UID: that of old, or a new one.
-func (t *Table[P]) endpoint(old *Sandbox[P], uid string, a *Address) *Endpoint[P] {
-	if old != nil && old.UID == uid {
+func (t *Table[P]) endpoint(old *Sandbox[P], r *Record, a *Address) *Endpoint[P] {
+	if old != nil && old.UID == r.UID {
 		if m := old.member(a); m != nil {
 			return m.Endpoint
 		}
 	}
-	e := &Endpoint[P]{Address: a.Addr, PodUID: a.PodUID}
+	e := &Endpoint[P]{Address: a.Addr, Namespace: r.Namespace, PodUID: a.PodUID}
 	e.Payload = t.make(e)
 	return e
 }

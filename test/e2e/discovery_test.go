@@ -5,13 +5,13 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/url"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -63,15 +63,19 @@ func (r *routes) writeKubeconfig(change func(*clientcmdapi.Config)) string {
 	return path
 }
 
-// hosts numbers the loopback addresses that serve as pods, away from those of the node agent.
-var hosts atomic.Uint32
-
-// serve starts a pod's server that answers with the given text, and returns the pod's address.
+// serve starts a pod's server that answers with the given text, and returns the pod's address. It listens where
+// --dial-translate leads, at an address that no other process has.
 func (r *routes) serve(text string) string {
-	n := hosts.Add(1)
-	suffix := fmt.Sprintf("250.%d.%d", n>>8, n&255)
-	l, err := net.Listen("tcp", "127."+suffix+":8888")
-	require.NoError(r, err)
+	var l net.Listener
+	var suffix string
+	for range 100 {
+		suffix = fmt.Sprintf("%d.%d.%d", 240+rand.IntN(15), rand.IntN(256), 1+rand.IntN(254))
+		var err error
+		if l, err = net.Listen("tcp", "127."+suffix+":8888"); err == nil {
+			break
+		}
+	}
+	require.NotNil(r, l, "no free address")
 	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, text) })}
 	go func() { _ = server.Serve(l) }()
 	r.Cleanup(func() { server.Close() })
