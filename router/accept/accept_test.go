@@ -322,7 +322,8 @@ type fakeRelay struct {
 	waited             func(context.Context)
 }
 
-func (f *fakeRelay) Drain() { f.calls = append(f.calls, "drain") }
+func (f *fakeRelay) Drain()    { f.calls = append(f.calls, "drain") }
+func (f *fakeRelay) Announce() { f.calls = append(f.calls, "announce") }
 
 func (f *fakeRelay) Busy() (int64, int64) { return f.exchanges.Load(), f.tunnels.Load() }
 

@@ -9,7 +9,8 @@ import (
 
 // Relay is what has to come to an end.
 type Relay interface {
-	Drain()                           // announce the end to clients, refuse new WebSockets
+	Announce()                        // say Connection: close in every answer
+	Drain()                           // refuse new WebSockets, end idle connections
 	Busy() (exchanges, tunnels int64) // what is under way
 	EndTunnels()                      // close every WebSocket, between two frames
 	Abort()                           // end every connection now
@@ -28,10 +29,11 @@ const tunnelMargin = 5 * time.Second
 // lookEvery is how often a drain looks whether it is done.
 const lookEvery = 20 * time.Millisecond
 
-// Drain ends r: wait for the news to spread, announce the end on every connection, let exchanges finish, end the WebSockets that
+// Drain ends r: announce the end in every answer while the news spreads, let exchanges finish, end the WebSockets that
 // are left, and stop listening only when nothing is under way, so that no caller meets a closed port. The caller has made
 // the router unready.
 func Drain(r Relay, b Budgets, stop func(), log zerolog.Logger) {
+	r.Announce()
 	time.Sleep(b.Delay)
 	r.Drain()
 	deadline := time.Now().Add(b.Shutdown)

@@ -29,7 +29,7 @@ var budgets = Budgets{Delay: 3 * time.Second, Shutdown: 30 * time.Second}
 func TestDrainWithNothingUnderWay(t *testing.T) {
 	f := &fakeRelay{}
 	took := drain(t, f, budgets, nil)
-	assert.Equal(t, []string{"drain", "stop listening", "drain", "wait", "abort"}, f.calls)
+	assert.Equal(t, []string{"announce", "drain", "stop listening", "drain", "wait", "abort"}, f.calls)
 	assert.Equal(t, budgets.Delay, took, "callers need the delay to learn of it")
 }
 
@@ -40,7 +40,7 @@ func TestDrainWaitsForExchanges(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		f.exchanges.Store(0)
 	})
-	assert.Equal(t, []string{"drain", "stop listening", "drain", "wait", "abort"}, f.calls)
+	assert.Equal(t, []string{"announce", "drain", "stop listening", "drain", "wait", "abort"}, f.calls)
 	assert.InDelta(t, 10, took.Seconds(), 2*lookEvery.Seconds())
 }
 
@@ -49,7 +49,7 @@ func TestDrainTellsTunnelsLate(t *testing.T) {
 	f := &fakeRelay{}
 	f.tunnels.Store(2)
 	took := drain(t, f, budgets, nil)
-	assert.Equal(t, []string{"drain", "end tunnels", "stop listening", "drain", "wait", "abort"}, f.calls)
+	assert.Equal(t, []string{"announce", "drain", "end tunnels", "stop listening", "drain", "wait", "abort"}, f.calls)
 	assert.InDelta(t, (budgets.Delay + budgets.Shutdown - tunnelMargin).Seconds(), took.Seconds(), 2*lookEvery.Seconds())
 }
 
@@ -58,7 +58,7 @@ func TestDrainEndsInItsBudget(t *testing.T) {
 	f.exchanges.Store(1)
 	f.tunnels.Store(1)
 	took := drain(t, f, budgets, nil)
-	assert.Equal(t, []string{"drain", "end tunnels", "stop listening", "drain", "wait", "abort"}, f.calls)
+	assert.Equal(t, []string{"announce", "drain", "end tunnels", "stop listening", "drain", "wait", "abort"}, f.calls)
 	assert.InDelta(t, (budgets.Delay + budgets.Shutdown).Seconds(), took.Seconds(), 4*lookEvery.Seconds())
 }
 

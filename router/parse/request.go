@@ -315,5 +315,15 @@ func init() {
 	}
 }
 
+// UserAgent finds the value of the User-Agent field, for logs.
+func (r *Request) UserAgent() []byte {
+	for i := range r.fields.list[:r.fields.n] {
+		if f := &r.fields.list[i]; f.kind == keep && is(f.name(r.head), "user-agent") {
+			return f.value(r.head)
+		}
+	}
+	return nil
+}
+
 // HeadLen is the length of the head in bytes, its blank line included.
 func (r *Request) HeadLen() int { return len(r.head) }

@@ -55,6 +55,9 @@ func (a *AccessLog) Write(e *Exchange) {
 		Str("sandbox_namespace", e.Namespace).
 		Int64("bytes_in", e.Up).
 		Int64("bytes_out", e.Down)
+	if len(e.UserAgent) > 0 {
+		line = line.Bytes("user_agent", e.UserAgent)
+	}
 	if len(e.RequestID) > 0 {
 		line = line.Bytes("request_id", e.RequestID)
 	}

@@ -49,6 +49,7 @@ type Exchange struct {
 	Namespace  string
 	ID         []byte
 	Path       []byte
+	UserAgent  []byte
 	RequestID  []byte
 	Dispatched bool
 	WebSocket  bool

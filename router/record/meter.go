@@ -26,6 +26,7 @@ type Meter struct {
 	unknown    *Namespace // of requests whose sandbox is not known
 
 	zones    [3]*metrics.Counter
+	authz    [2]*metrics.Counter // decisions: denied, allowed
 	clientRx *metrics.Counter
 	clientTx *metrics.Counter
 	reloads  [2]*metrics.Counter // of certificates: failed, read
@@ -54,6 +55,10 @@ func NewMeter(version string) *Meter {
 	m.namespaces.Store(&map[string]*Namespace{"-": m.unknown})
 	for i, zone := range []string{"unknown", "same", "cross"} {
 		m.zones[i] = m.set.NewCounter(fmt.Sprintf(`sandbox_router_zone_requests_total{zone=%q}`, zone))
+	}
+	for i, decision := range []string{"denied", "allowed"} {
+		// Callers may name any namespace here, so it is no label.
+		m.authz[i] = m.set.NewCounter(fmt.Sprintf(`sandbox_router_authz_decisions_total{sandbox_namespace="-",decision=%q}`, decision))
 	}
 	m.clientRx = m.set.NewCounter("sandbox_router_client_rx_bytes_total")
 	m.clientTx = m.set.NewCounter("sandbox_router_client_tx_bytes_total")
@@ -123,8 +128,20 @@ func (m *Meter) Namespace(name string) *Namespace {
 	return n
 }
 
-// UpstreamError counts a failure of a sandbox's connection. n may be nil.
+// Authorized counts a decision about a caller.
+func (m *Meter) Authorized(ok bool) {
+	if ok {
+		m.authz[1].Inc()
+	} else {
+		m.authz[0].Inc()
+	}
+}
+
+// UpstreamError counts a failure of a sandbox's connection, and passes over what was the caller's doing. n may be nil.
 func (m *Meter) UpstreamError(n *Namespace, why Reason) {
+	if !why.upstream() {
+		return
+	}
 	if n == nil {
 		n = m.unknown
 	}

@@ -71,7 +71,10 @@ func TestRequestsAreCounted(t *testing.T) {
 	}
 	m.UpstreamError(ns, UpstreamClosed)
 	m.UpstreamError(nil, DialRefused)
-	m.Retried()
+	ns.Retried()
+	m.UpstreamError(ns, ClientGone)
+	m.Authorized(true)
+	m.Authorized(false)
 	m.CertReloaded(true)
 	m.CertReloaded(false)
 	m.Gauge("sandbox_router_test_gauge", func() float64 { return 2.5 })
@@ -92,11 +95,13 @@ func TestRequestsAreCounted(t *testing.T) {
 		`sandbox_router_zone_requests_total{zone="unknown"}`:                                                          1,
 		`sandbox_router_client_rx_bytes_total`:                                                                        3,
 		`sandbox_router_client_tx_bytes_total`:                                                                        30,
-		`sandbox_router_dial_retries_total`:                                                                           1,
+		`sandbox_router_upstream_retries_total{sandbox_namespace="team-a"}`:                                           1,
+		`sandbox_router_authz_decisions_total{sandbox_namespace="-",decision="allowed"}`:                              1,
+		`sandbox_router_authz_decisions_total{sandbox_namespace="-",decision="denied"}`:                               1,
 		`sandbox_router_cert_reloads_total{outcome="success"}`:                                                        1,
 		`sandbox_router_cert_reloads_total{outcome="failure"}`:                                                        1,
-		`sandbox_router_test_gauge`:                                                                                   2.5,
-		`sandbox_router_test_total`:                                                                                   7,
+		`sandbox_router_test_gauge`: 2.5,
+		`sandbox_router_test_total`: 7,
 	} {
 		assert.Equal(t, want, got[series], series)
 	}

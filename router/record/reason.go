@@ -106,6 +106,11 @@ func (r Reason) String() string {
 	return names[r]
 }
 
+// upstream reports whether r is a failure between the router and a sandbox.
+func (r Reason) upstream() bool {
+	return r >= DialRefused && r <= TotalTimeout || r == ResponseCut || r == StreamIdle || r == EndpointGone
+}
+
 func invalid(detail string) Answer {
 	return Answer{Status: http.StatusBadRequest, Code: proto.CodeInvalidRequest, Detail: detail}
 }

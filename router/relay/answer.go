@@ -35,7 +35,7 @@ func (c *client) refuse(s *scratch, why record.Reason) {
 
 // answer sends the router's own answer from the client's goroutine and ends the exchange.
 func (c *client) answer(why record.Reason, keep bool) {
-	keep = keep && !c.r.draining.Load() && why != record.ClientGone
+	keep = keep && !c.r.ending.Load() && why != record.ClientGone
 	ok := why != record.ClientGone && c.sendAnswer(why, !keep) == nil
 	c.over(why)
 	c.mu.Lock()
@@ -139,22 +139,29 @@ func plain(id []byte) bool {
 	return true
 }
 
-var healthy = []byte("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 16\r\n\r\n" + `{"status":"ok"}` + "\n")
+const (
+	healthyHead = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 16\r\n"
+	healthyBody = `{"status":"ok"}` + "\n"
+)
 
 // health answers GET /healthz of callers that name no sandbox.
 func (c *client) health(s *scratch) bool {
 	if string(s.req.Target) != "/healthz" || !c.x.safe || c.x.method == record.OPTIONS {
 		return false
 	}
-	keep := s.req.KeepAlive && !c.r.draining.Load()
+	keep := s.req.KeepAlive && !c.r.ending.Load()
 	c.in.use(s.req.HeadLen())
-	s.put()
 	c.x.status = http.StatusOK
-	out := healthy
-	if c.x.head {
-		out = out[:len(out)-16]
+	s.out = append(s.out[:0], healthyHead...)
+	if !keep {
+		s.out = append(s.out, "Connection: close\r\n"...)
 	}
-	ok := c.send(out) == nil
+	s.out = append(s.out, "\r\n"...)
+	if !c.x.head {
+		s.out = append(s.out, healthyBody...)
+	}
+	ok := c.send(s.out) == nil
+	s.put()
 	c.over(record.OK)
 	c.mu.Lock()
 	c.finished(keep && ok)
@@ -187,7 +194,7 @@ func (c *client) over(why record.Reason) {
 	}
 	e := record.Exchange{
 		Started: x.started, Method: x.method, Status: x.status, Reason: why, Zone: int(x.zone), Class: x.class,
-		Up: x.up.Load(), Down: x.down, Peer: c.peer, ID: x.id.get(), Path: x.path, RequestID: x.requestID.get(),
+		Up: x.up.Load(), Down: x.down, Peer: c.peer, ID: x.id.get(), Path: x.path, UserAgent: x.agent, RequestID: x.requestID.get(),
 		Dispatched: x.dispatched, WebSocket: x.webSocket,
 	}
 	c.r.meter.Observe(&e)

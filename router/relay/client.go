@@ -47,13 +47,14 @@ type client struct {
 	mu      sync.Mutex
 	moved   sync.Cond // phase changed; its lock is mu
 	phase   phase
-	since   time.Time // the phase is reading: when it began, or when the head began; closing: when it began
-	inHead  bool      // part of a head has been read
-	late    bool      // the head took too long
-	probed  bool      // while idle: the watchdog has looked whether the client is still there
-	eof     time.Time // the client has shut its sending side
-	cancel  chan struct{}
-	soon    *time.Timer // for deadlines that are shorter than the watchdog's tick can tell
+	since   time.Time     // the phase is reading: when it began, or when the head began; closing: when it began
+	inHead  bool          // part of a head has been read
+	late    bool          // the head took too long
+	probed  bool          // while idle: the watchdog has looked whether the client is still there
+	eof     time.Time     // the client has shut its sending side
+	cancel  chan struct{} // closed when the client is seen to have left; made when a request first has to wait for something
+	left    bool          // it is closed
+	soon    *time.Timer   // for deadlines that are shorter than the watchdog's tick can tell
 	x       exchange
 	tunnel  tunnel
 	ending  atomic.Bool // the tunnel is told to end
@@ -243,6 +244,16 @@ func (c *client) abandon(why record.Reason) {
 	}
 	if c.x.answering {
 		c.shut() // the sandbox's goroutine may be waiting for the client to read
+	}
+	c.moved.Broadcast()
+}
+
+// lose is called when the connection of the exchange is ended: its goroutine may be waiting for this client to read.
+func (c *client) lose(u *upstream) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.x.u == u && c.x.answering {
+		c.shut()
 	}
 	c.moved.Broadcast()
 }

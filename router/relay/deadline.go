@@ -46,9 +46,9 @@ func (c *client) expire(now time.Time) {
 	case reading:
 		c.expireReading(now)
 	case routing:
-		if c.look() == over && c.cancel != nil {
+		if c.cancel != nil && !c.left && c.look() == over {
 			close(c.cancel)
-			c.cancel = nil
+			c.left = true
 		}
 		if total := c.r.cfg.Total; total > 0 && now.Sub(c.x.started) > total+lingerMost {
 			c.shut() // it does not read the router's own answer

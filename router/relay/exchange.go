@@ -53,6 +53,7 @@ type exchange struct {
 	id        word
 	requestID word
 	path      []byte // for the access log, only when it is on
+	agent     []byte // likewise
 }
 
 // timeoutName says which limit a 504 is about.

@@ -64,7 +64,8 @@ type Relay struct {
 	log   *record.AccessLog
 	dog   *watchdog
 
-	draining atomic.Bool
+	ending   atomic.Bool  // answers say Connection: close
+	draining atomic.Bool  // and WebSockets are refused
 	busy     atomic.Int64 // exchanges between head and end, tunnels not counted
 	tunnels  tunnelCount
 	clients  sync.WaitGroup
@@ -93,8 +94,12 @@ func (r *Relay) Serve(conn net.Conn, tcp *net.TCPConn) {
 	newClient(r, conn, tcp).serve()
 }
 
-// Drain begins to end: answers say Connection: close, new WebSockets are refused, idle connections end now.
+// Announce makes every further answer say Connection: close, so that clients go elsewhere by themselves.
+func (r *Relay) Announce() { r.ending.Store(true) }
+
+// Drain begins to end: new WebSockets are refused, and connections end that are still idle.
 func (r *Relay) Drain() {
+	r.ending.Store(true)
 	r.draining.Store(true)
 	r.dog.each(func(d watched) {
 		if c, ok := d.(*client); ok {

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"bytes"
 	"errors"
 	"time"
 
@@ -30,6 +31,7 @@ func (c *client) begin(head []byte) {
 			c.x.id.set(s.addr.Claim)
 		}
 		identity, why = c.r.gate.Check(&s.req, &s.addr)
+		c.r.meter.Authorized(why == record.OK)
 	}
 	if why == record.OK {
 		why = c.admit(s)
@@ -50,8 +52,7 @@ func (c *client) begin(head []byte) {
 func (c *client) open() {
 	c.mu.Lock()
 	c.x.reset()
-	c.inHead = false
-	c.cancel = nil
+	c.inHead, c.late = false, false
 	c.to(routing)
 	c.ring(c.x.started, probeEvery)
 	c.mu.Unlock()
@@ -60,8 +61,7 @@ func (c *client) open() {
 
 // reset keeps the memory of an exchange and forgets the rest.
 func (x *exchange) reset() {
-	path := x.path[:0]
-	*x = exchange{started: time.Now(), path: path}
+	*x = exchange{started: time.Now(), path: x.path[:0], agent: x.agent[:0]}
 }
 
 // note keeps what the rest of the exchange needs of the head.
@@ -74,7 +74,8 @@ func (c *client) note(s *scratch) {
 	x.safe = q.Length == 0 && !q.WebSocket && x.method.Safe()
 	x.requestID.set(q.RequestID)
 	if c.r.log.On() {
-		x.path = append(x.path, q.Target...)
+		path, _, _ := bytes.Cut(q.Target, []byte("?")) // what is behind it may be a secret
+		x.path, x.agent = append(x.path, path...), append(x.agent, q.UserAgent()...)
 	}
 	if q.WebSocket {
 		parse.AcceptOf(q.Key, &x.accept)
@@ -197,13 +198,15 @@ func (c *client) leaving() <-chan struct{} {
 // carry connects to the endpoint and sends the request.
 func (c *client) carry(s *scratch, identity auth.Decision) {
 	x := &c.x
-	whole, n, why := c.assemble(s, identity)
-	if why != record.OK {
-		c.refuse(s, why)
-		return
-	}
+	assembled, whole, n := false, false, 0
 	for {
-		u, why := c.connect()
+		u, why := c.connect(s)
+		if why == record.OK && !assembled {
+			if whole, n, why = c.assemble(s, identity); why != record.OK {
+				u.giveBack()
+			}
+			assembled = true
+		}
 		if why != record.OK {
 			c.refuse(s, why)
 			return
@@ -230,11 +233,9 @@ func (c *client) carry(s *scratch, identity auth.Decision) {
 		}
 		c.watchExchange()
 		c.mu.Unlock()
-		if u.attach(c) {
+		if attached, err := u.take(c, s.out); attached {
+			x.broken = err != nil // the sandbox's goroutine sees the end of the connection and decides
 			c.in.use(n)
-			if u.send(s.out) != nil {
-				x.broken = true // the sandbox's goroutine sees the end of the connection and decides
-			}
 			s.put()
 			return
 		}
@@ -269,20 +270,34 @@ func (c *client) assemble(s *scratch, identity auth.Decision) (whole bool, n int
 
 // connect returns a connection to the endpoint. A reused one is looked at first: what it already has to say is no answer to
 // this request, and its end would make the request fail.
-func (c *client) connect() (*upstream, record.Reason) {
+func (c *client) connect(s *scratch) (*upstream, record.Reason) {
 	x := &c.x
-	pool := x.endpoint.Payload.Pool(x.port)
-	u, reused, err := pool.Acquire(x.until, nil)
-	for err == nil && reused && u.look() != silent {
-		u.Kill()
-		u, reused, err = pool.Acquire(x.until, nil)
+	for range maxEndpoints {
+		pool := x.endpoint.Payload.Pool(x.port)
+		u, reused, err := pool.Acquire(x.until, c.leaving())
+		for err == nil && reused && u.look() != silent {
+			u.Kill()
+			u, reused, err = pool.Acquire(x.until, c.leaving())
+		}
+		if err == nil {
+			u.reused = reused
+			return u, record.OK
+		}
+		if err != dial.ErrRetired {
+			return nil, c.dialReason(err, pool)
+		}
+		// The endpoint left the table in the meantime: the sandbox may have another by now.
+		x.endpoint.Release()
+		x.endpoint = nil
+		if why := c.locate(s); why != record.OK {
+			return nil, why
+		}
 	}
-	if err == nil {
-		u.reused = reused
-		return u, record.OK
-	}
-	return nil, c.dialReason(err, pool)
+	return nil, record.Starting
 }
+
+// maxEndpoints is how many endpoints that leave the table under it a request follows.
+const maxEndpoints = 4
 
 func (c *client) dialReason(err error, pool *dial.Pool[*upstream]) record.Reason {
 	why := record.DialUnreachable
@@ -294,6 +309,9 @@ func (c *client) dialReason(err error, pool *dial.Pool[*upstream]) record.Reason
 		}
 	case dial.ErrTimeout:
 		why = record.DialTimeout
+		if u := c.x.until; !u.IsZero() && !time.Now().Before(u) {
+			why = record.TotalTimeout
+		}
 	case dial.ErrTooMany:
 		why = record.TooManyRequests
 	case dial.ErrRetired:
@@ -318,16 +336,12 @@ func (c *client) upload(u *upstream) {
 		x.left -= int64(used)
 		x.up.Add(int64(used))
 		whole = x.left == 0
-		c.uploaded(whole)
-		if !x.broken {
-			err = u.send(b[:used])
-		}
+		err = c.pour(u, b[:used], whole)
 	} else {
 		s := getScratch()
 		s.out, used, whole, why = x.encode(s.out[:0], b, c.r.cfg.MaxBody)
-		c.uploaded(whole)
-		if why == record.OK && !x.broken && len(s.out) > 0 {
-			err = u.send(s.out)
+		if why == record.OK {
+			err = c.pour(u, s.out, whole)
 		}
 		s.put()
 	}
@@ -345,6 +359,18 @@ func (c *client) upload(u *upstream) {
 	for c.phase == uploading {
 		c.moved.Wait()
 	}
+}
+
+// pour sends the next bytes of a request. It holds the right to write from before the exchange moves on until its last bytes are
+// out: another exchange on the connection would otherwise come before them, or find itself behind them.
+func (c *client) pour(u *upstream, b []byte, whole bool) error {
+	u.w.Lock()
+	defer u.w.Unlock()
+	c.uploaded(whole)
+	if c.x.broken || len(b) == 0 {
+		return nil
+	}
+	return u.write(b)
 }
 
 // uploaded moves on once the whole request is in the router's hands. It comes before the last bytes are sent, because the answer

@@ -51,7 +51,7 @@ func (u *upstream) final(c *client, s *scratch) step {
 	x.status = q.Status
 	u.stage, u.framed, u.left, u.chunks, u.keep = inBody, q.Length, max(q.Length, 0), parse.Chunks{}, q.KeepAlive
 	delimited := q.Length == parse.Chunked || q.Length == parse.UntilClose
-	u.last = !x.keepAlive || !uploaded || delimited && x.minor == 0 || u.r.draining.Load()
+	u.last = !x.keepAlive || !uploaded || delimited && x.minor == 0 || u.r.ending.Load()
 	chunked := x.minor == 1 && (delimited || x.head && q.SaysChunked())
 	s.out = q.AppendTo(s.out[:0], chunked, u.last)
 	return u.recode(c, s)
@@ -162,11 +162,14 @@ func (u *upstream) finish(c *client, tail []byte) step {
 	}
 	c.mu.Lock()
 	uploaded := c.phase == waiting
+	if uploaded {
+		c.x.u = nil // from here on it may carry another exchange, which nothing that happens to this client may end
+	}
 	c.mu.Unlock()
 	last := u.last || !uploaded || why != record.OK
 	c.over(why)
 	u.stage, u.begun, u.passed = atHead, false, false
-	clean := u.keep && uploaded && len(u.in.unread()) == 0 && u.why.Load() == 0
+	clean := u.keep && uploaded && len(u.in.unread()) == 0 && u.why.Load() == 0 && u.written()
 	if clean {
 		u.client.Store(nil)
 		clean = u.rest()
@@ -189,15 +192,17 @@ func (u *upstream) finish(c *client, tail []byte) step {
 // cut ends an exchange whose answer has begun and cannot be completed: the client must see that a part is missing
 // (RFC 9112, section 8).
 func (c *client) cut(why record.Reason) {
-	minor := c.x.minor
+	if why == record.UpstreamClosed || why == record.BadResponse {
+		why = record.ResponseCut
+	}
+	c.r.meter.UpstreamError(c.x.class, why)
+	if c.x.minor == 0 {
+		c.abort() // without chunks, and maybe without a length, an orderly end would look complete
+	}
 	c.over(why)
 	c.mu.Lock()
 	c.finished(false)
 	c.mu.Unlock()
-	if minor == 0 {
-		c.abort() // without chunks, and maybe without a length, an orderly end would look complete
-		return
-	}
 	c.shut()
 }
 
@@ -226,11 +231,8 @@ func (c *client) replay() bool {
 	s.hold()
 	c.mu.Unlock()
 	defer s.put()
-	if !u.attach(c) {
-		return false
-	}
-	u.send(s.out)
-	return true
+	attached, _ := u.take(c, s.out) // when the write fails, that connection's goroutine sees why
+	return attached
 }
 
 // upgrade turns the exchange into a tunnel, if the sandbox agreed to just what the client asked for (RFC 6455, section 4.1).
@@ -269,11 +271,13 @@ func (u *upstream) frames(c *client) step {
 // endDown ends a tunnel after the sandbox's side of it. An orderly end is passed on, and the other direction goes on until it
 // ends too.
 func (u *upstream) endDown(c *client, orderly bool) {
+	if orderly {
+		c.closeWrite()
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.tunnel.downEnd = true
 	if orderly {
-		c.closeWrite()
 		for !c.tunnel.upEnd && c.x.abort == record.OK && u.why.Load() == 0 {
 			c.moved.Wait()
 		}

@@ -136,26 +136,27 @@ func (s *socket) closeWrite() {
 	}
 }
 
-// shut ends both directions without waiting. Readers and writers see it; the descriptor stays until close.
+// shut fails the reader and the writer of this end without waiting. The other end sees nothing of it before close.
 func (s *socket) shut() {
 	s.tcp.CloseRead()
-	s.tcp.CloseWrite()
+	s.tcp.SetWriteDeadline(time.Unix(1, 0))
 }
 
-// abort makes the reading goroutine close, and close look like a broken connection rather than like an orderly end.
+// abort makes close, which follows, look like a broken connection rather than like an orderly end.
 func (s *socket) abort() {
 	s.aborted.Store(true)
 	s.tcp.SetLinger(0)
-	s.kick()
 }
 
 // close is for the reading goroutine, when it is done.
 func (s *socket) close() {
-	if !s.aborted.Load() {
-		s.shut() // fails a writer that waits for the other end
-	}
+	s.shut() // fails a writer that waits for the other end
 	s.w.Lock()
 	s.closed = true
-	s.conn.Close()
+	if s.aborted.Load() {
+		s.tcp.Close() // TLS would take its leave
+	} else {
+		s.conn.Close()
+	}
 	s.w.Unlock()
 }

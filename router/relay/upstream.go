@@ -82,7 +82,12 @@ func (u *upstream) serve() {
 }
 
 // Kill ends the connection because its endpoint is not wanted any more.
-func (u *upstream) Kill() { u.end(record.EndpointGone) }
+func (u *upstream) Kill() {
+	u.end(record.EndpointGone)
+	if c := u.client.Load(); c != nil && c != deadEnd {
+		c.lose(u)
+	}
+}
 
 // end makes the goroutine see the end of the connection, and why.
 func (u *upstream) end(why record.Reason) {
@@ -94,6 +99,25 @@ func (u *upstream) end(why record.Reason) {
 func (u *upstream) attach(c *client) bool {
 	u.bell.at.Store(0)
 	return u.client.CompareAndSwap(nil, c)
+}
+
+// take begins an exchange with the first bytes of its request. The right to write is held over both, see written.
+func (u *upstream) take(c *client, b []byte) (attached bool, err error) {
+	u.w.Lock()
+	defer u.w.Unlock()
+	if !u.attach(c) {
+		return false, nil
+	}
+	return true, u.write(b)
+}
+
+// written reports whether a request that has come whole has also gone out whole. If not, nothing else may be sent behind it.
+func (u *upstream) written() bool {
+	if !u.w.TryLock() {
+		return false
+	}
+	defer u.w.Unlock()
+	return true
 }
 
 // rest makes the connection idle. false: it is not wanted any more.
@@ -195,22 +219,30 @@ func (u *upstream) bad() step {
 
 // fail ends an exchange whose connection is over before its answer was.
 func (u *upstream) fail(c *client) {
-	why := u.broke
+	if c.x.replay != nil && u.reused && !u.begun && u.cause(c) == record.UpstreamClosed && c.replay() {
+		return
+	}
+	why := u.cause(c)
 	c.mu.Lock()
-	if w := record.Reason(u.why.Load()); w != record.OK {
-		why = w
-	}
-	if c.x.abort != record.OK {
-		why = c.x.abort
-	}
 	answering, uploaded := c.x.answering, c.phase == waiting
 	c.mu.Unlock()
-	switch {
-	case c.x.replay != nil && u.reused && !u.begun && why == record.UpstreamClosed && c.replay():
-	case answering:
+	if answering {
 		c.cut(why)
-	default:
-		u.r.meter.UpstreamError(c.x.class, why)
-		c.answer(why, c.x.keepAlive && uploaded && !why.Answer().Close)
+		return
 	}
+	u.r.meter.UpstreamError(c.x.class, why)
+	c.answer(why, c.x.keepAlive && uploaded && !why.Answer().Close)
+}
+
+// cause is why the exchange failed: because it was given up, because the router ended the connection, or by itself.
+func (u *upstream) cause(c *client) record.Reason {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.x.abort != record.OK {
+		return c.x.abort
+	}
+	if why := record.Reason(u.why.Load()); why != record.OK {
+		return why
+	}
+	return u.broke
 }

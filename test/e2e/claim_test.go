@@ -337,7 +337,12 @@ func testClaimDeletionCascades(s *sandboxes) {
 	s.waitFull(pool)
 }
 
-func inAMoment() *metav1.Time { return new(metav1.NewTime(time.Now().Add(time.Second))) }
+// expire sets the shutdown time of a claim to now.
+func (s *sandboxes) expire(claim *extensions.SandboxClaim, policy extensions.ClaimShutdownPolicy) {
+	s.Helper()
+	require.NoError(s, s.patch(claim, fmt.Sprintf(`{"spec":{"lifecycle":{"shutdownPolicy":%q,"shutdownTime":%q}}}`,
+		policy, time.Now().UTC().Format(time.RFC3339))))
+}
 
 func testDeleteForeground(s *sandboxes) {
 	s.template("t")
@@ -347,9 +352,7 @@ func testDeleteForeground(s *sandboxes) {
 	pod := read(s, s.pod(sb.Name))
 	pod.Finalizers = []string{"test.agent-sandbox.dev/hold"}
 	require.NoError(s, s.Client.Update(s.Context(), pod))
-	text, err := inAMoment().MarshalQueryParameter()
-	require.NoError(s, err)
-	require.NoError(s, s.patch(claim, `{"spec":{"lifecycle":{"shutdownPolicy":"DeleteForeground","shutdownTime":"`+text+`"}}}`))
+	s.expire(claim, extensions.ClaimShutdownDeleteForeground)
 	s.WaitFor(s, claim, "to be going", func() bool { return !claim.DeletionTimestamp.IsZero() })
 	s.WaitFor(s, pod, "to be going", func() bool { return !pod.DeletionTimestamp.IsZero() })
 	read(s, claim)
@@ -361,11 +364,9 @@ func testDeleteForeground(s *sandboxes) {
 func testClaimExpiryRetain(s *sandboxes) {
 	s.template("t")
 	s.pool("p", "t", 1)
-	claim := s.claim("c", "p", func(c *extensions.SandboxClaim) {
-		c.Spec.Lifecycle = &extensions.ClaimLifecycle{ShutdownTime: inAMoment()}
-	})
-	s.WaitFor(s, claim, "to have a sandbox", func() bool { return claim.Status.Sandbox.Name != "" })
-	sb := s.bare(claim.Status.Sandbox.Name)
+	claim := s.claim("c", "p")
+	sb := s.waitClaimReady(claim)
+	s.expire(claim, extensions.ClaimShutdownRetain)
 	s.waitClaim(claim, metav1.ConditionFalse, "ClaimExpired", "Claim expired. Sandbox cleanup initiated.")
 	s.WaitGone(s, sb)
 	s.WaitFor(s, claim, "to have no sandbox", func() bool { return claim.Status.Sandbox.Name == "" })

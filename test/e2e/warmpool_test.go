@@ -3,6 +3,7 @@ package e2e
 import (
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -109,7 +110,9 @@ func testPoolMembers(s *sandboxes) {
 func testPoolScale(s *sandboxes) {
 	s.template("t")
 	pool := s.pool("p", "t", 1)
-	first := s.memberUIDs(pool)[0]
+	first := s.members(pool)[0]
+	require.Eventually(s, func() bool { return time.Since(first.CreationTimestamp.Time) > 2*time.Second }, patience, pause,
+		"creation times have no fractions, so the next member must come later than this second")
 	scale := func(replicas int32) {
 		s.Helper()
 		require.NoError(s, s.Client.SubResource("scale").Update(s.Context(), pool,
@@ -120,7 +123,7 @@ func testPoolScale(s *sandboxes) {
 	}
 	scale(4)
 	scale(1)
-	assert.Equal(s, []types.UID{first}, s.memberUIDs(pool), "the newest go first")
+	assert.Equal(s, []types.UID{first.UID}, s.memberUIDs(pool), "the newest go first")
 	scale(0)
 	seen := &autoscalingv1.Scale{}
 	require.NoError(s, s.Client.SubResource("scale").Get(s.Context(), pool, seen))
