@@ -10,10 +10,10 @@ SOAK      ?= 60s
 TESTFLAGS ?= -shuffle=on -timeout=40m
 
 .DEFAULT_GOAL := help
-.PHONY: help build cluster generate check test race fuzz soak demo bench
+.PHONY: help build cluster generate check test race fuzz soak demo bench bench-full bench-peers
 
 help: ## List the targets.
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
 
 build: ## Build router, controller and runtime into bin/.
 	@mkdir -p $(BIN)
@@ -65,5 +65,14 @@ soak: ## Clients that come and go, WebSockets and endpoint flips for SOAK (60s).
 demo: ## The whole system on this machine: claim a sandbox, run code in it.
 	$(GO) run ./test/demo
 
-bench: ## The short benchmarks.
-	$(GO) run ./bench run
+bench: build ## The short benchmarks, compared with bench/ranges (under 5 minutes).
+	$(GO) build -o $(BIN)/bench-tool ./bench
+	$(BIN)/bench-tool run --budget=4m15s
+	$(BIN)/bench-tool check
+
+bench-full: build ## The whole matrix of benchmarks, into bench/results/.
+	$(GO) build -o $(BIN)/bench-tool ./bench
+	$(BIN)/bench-tool run --scenarios=all --contestants=all --rounds=5 --duration=2s --out=bench/results/$$(date +%F)
+
+bench-peers: ## Install nginx and HAProxy to compare with (Debian, Ubuntu).
+	@s=; [ "$$(id -u)" = 0 ] || s=sudo; $$s apt-get update -qq && $$s apt-get install -y --no-install-recommends nginx-light haproxy

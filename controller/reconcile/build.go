@@ -69,11 +69,16 @@ func buildPVC(sb *agents.Sandbox, template *agents.PersistentVolumeClaimTemplate
 // buildService returns the headless Service of a Sandbox.
 func buildService(sb *agents.Sandbox) *corev1.Service {
 	hash := map[string]string{proto.LabelSandboxNameHash: proto.NameHash(sb.Name)}
+	labels := maps.Clone(hash)
+	if unclaimedMember(sb) {
+		// Kubernetes copies the labels of a Service to its EndpointSlices; this one tells routers that nobody may be sent there.
+		labels[proto.LabelWarmPool] = sb.Labels[proto.LabelWarmPool]
+	}
 	return &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{
 			Name:            sb.Name,
 			Namespace:       sb.Namespace,
-			Labels:          hash,
+			Labels:          labels,
 			OwnerReferences: []metav1.OwnerReference{newControllerRef(sb, sandboxGVK)},
 		},
 		Spec: corev1.ServiceSpec{

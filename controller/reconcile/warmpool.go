@@ -19,7 +19,7 @@ import (
 
 const (
 	yieldStep = 50 * time.Millisecond // how often a pool looks whether the claims in flight are through
-	yieldMax  = time.Second           // longest time that a pool makes way for claims
+	yieldMax  = 5*time.Second         // longest time that a pool makes way for claims
 	statusGap = time.Second           // least time between two writes of counts that are still on the move
 	// settleRecheck is when a pool looks again that waits for its own writes to show; events wake it sooner.
 	settleRecheck = 30 * time.Second

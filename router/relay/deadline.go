@@ -9,6 +9,9 @@ import (
 // rateWindow is the time over which the rate of an upload is measured.
 const rateWindow = 10 * time.Second
 
+// quietEnd is how long a connection must be silent before a router that shuts down ends it.
+const quietEnd = time.Second
+
 // ring sets the next alarm to d after from; 0 is never. The caller holds mu.
 func (c *client) ring(from time.Time, d time.Duration) {
 	if d == 0 {
@@ -71,13 +74,18 @@ func (c *client) expire(now time.Time) {
 // expireReading ends connections that are idle for too long and heads that take too long. The caller holds mu.
 func (c *client) expireReading(now time.Time) {
 	limit := c.r.cfg.ClientIdle
-	if c.inHead {
+	switch {
+	case c.inHead:
 		limit = c.r.cfg.ClientHeader
+	case c.r.draining.Load():
+		limit = quietEnd
 	}
 	switch due := limit > 0 && now.Sub(c.since) >= limit; {
 	case due && c.inHead:
 		c.late = true
 		c.kick()
+	case c.look() == speaking:
+		c.ring(now, probeEvery) // its goroutine is about to read it
 	case due || c.look() == over:
 		c.shut()
 	default:
@@ -122,11 +130,12 @@ func (c *client) tooSlow(now time.Time) record.Reason {
 	return record.OK
 }
 
-// endIfIdle ends a connection that is between requests.
+// endIfIdle makes the router's end the end of a connection that is between requests, once it has been silent for a moment: one
+// that was just used may have the next request on its way. The answer to that says that it was the last one.
 func (c *client) endIfIdle() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.phase == reading && !c.inHead {
-		c.shut()
+		c.ring(c.since, quietEnd)
 	}
 }

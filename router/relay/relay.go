@@ -97,7 +97,7 @@ func (r *Relay) Serve(conn net.Conn, tcp *net.TCPConn) {
 // Announce makes every further answer say Connection: close, so that clients go elsewhere by themselves.
 func (r *Relay) Announce() { r.ending.Store(true) }
 
-// Drain begins to end: new WebSockets are refused, and connections end that are still idle.
+// Drain begins to end: new WebSockets are refused, and connections end that stay idle.
 func (r *Relay) Drain() {
 	r.ending.Store(true)
 	r.draining.Store(true)

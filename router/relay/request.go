@@ -198,15 +198,13 @@ func (c *client) leaving() <-chan struct{} {
 // carry connects to the endpoint and sends the request.
 func (c *client) carry(s *scratch, identity auth.Decision) {
 	x := &c.x
-	assembled, whole, n := false, false, 0
+	whole, n, why := c.assemble(s, identity)
+	if why != record.OK {
+		c.refuse(s, why)
+		return
+	}
 	for {
 		u, why := c.connect(s)
-		if why == record.OK && !assembled {
-			if whole, n, why = c.assemble(s, identity); why != record.OK {
-				u.giveBack()
-			}
-			assembled = true
-		}
 		if why != record.OK {
 			c.refuse(s, why)
 			return
