@@ -23,6 +23,7 @@ type socket struct {
 	w       sync.Mutex
 	closed  bool
 	aborted atomic.Bool
+	stuck   atomic.Bool // a writer waits for the other end to read
 }
 
 // reader is who uses the bytes of a socket.
@@ -117,6 +118,8 @@ func (s *socket) write(b []byte) error {
 			return err
 		}
 		b = b[n:]
+		s.stuck.Store(true)
+		defer s.stuck.Store(false)
 	}
 	_, err := s.conn.Write(b)
 	return err

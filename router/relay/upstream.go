@@ -3,6 +3,7 @@ package relay
 import (
 	"io"
 	"net"
+	"runtime"
 	"sync/atomic"
 	"time"
 
@@ -111,14 +112,32 @@ func (u *upstream) take(c *client, b []byte) (attached bool, err error) {
 	return true, u.write(b)
 }
 
-// written reports whether a request that has come whole has also gone out whole. If not, nothing else may be sent behind it.
+// written reports whether a request that has come whole has also gone out whole. If not, nothing else may be sent behind it. The
+// answer may be here before its sender has returned from the system call, so a sender that does not wait for the sandbox is
+// waited for.
 func (u *upstream) written() bool {
-	if !u.w.TryLock() {
-		return false
+	for n := 0; n < writtenTries; n++ {
+		if u.w.TryLock() {
+			u.w.Unlock()
+			return true
+		}
+		switch {
+		case u.stuck.Load():
+			return false
+		case n < writtenTries/4:
+			runtime.Gosched()
+		default:
+			time.Sleep(writtenPause)
+		}
 	}
-	defer u.w.Unlock()
-	return true
+	return false
 }
+
+// How often, and after the first quarter how long, written waits for a sender.
+const (
+	writtenTries = 200
+	writtenPause = 100 * time.Microsecond
+)
 
 // rest makes the connection idle. false: it is not wanted any more.
 func (u *upstream) rest() bool {
