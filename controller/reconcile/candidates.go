@@ -77,6 +77,16 @@ func (c *candidates) dropPool(pool types.NamespacedName) {
 	delete(c.pools, pool)
 }
 
+// count returns how many candidates the pool has.
+func (c *candidates) count(pool types.NamespacedName) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if list := c.pools[pool]; list != nil {
+		return len(list.nodeOf)
+	}
+	return 0
+}
+
 // take removes and returns the name of the first candidate that judge wants to take, else of the first that it holds,
 // else "". First come the preferred nodes, then the nodes with the most candidates, which spreads what is left;
 // of one node, the oldest; last, those without a node. Judge runs under the lock, so it must only read from memory.

@@ -30,7 +30,6 @@ type claimReconciler struct {
 	*shared
 	options      Options
 	labelDomains string // file with the domains of labels that claims may set
-	candidates   *candidates
 	observed     *firstObserved
 
 	// claims holds what this process wrote to claims and the cache does not show yet.

@@ -31,9 +31,9 @@ func (f *inFlight) enter(pool types.NamespacedName) (leave func()) {
 	}
 }
 
-// busy reports whether any claim is in flight on the pool.
-func (f *inFlight) busy(pool types.NamespacedName) bool {
+// count returns how many claims are in flight on the pool.
+func (f *inFlight) count(pool types.NamespacedName) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.claims[pool] > 0
+	return f.claims[pool]
 }

@@ -26,7 +26,6 @@ func newClaimReconciler(s *shared, o Options) *claimReconciler {
 		shared:       s,
 		options:      o,
 		labelDomains: labelDomainsFile,
-		candidates:   newCandidates(),
 		observed:     newFirstObserved(s.now),
 		claims:       newOwnWrites[*ext.SandboxClaim](s.now),
 	}

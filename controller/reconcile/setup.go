@@ -28,6 +28,8 @@ type shared struct {
 	// a Sandbox records the answer here, so that the Sandbox reconciler does not act on the state before.
 	sandboxes *ownWrites[*agents.Sandbox]
 
+	// Claims and pools share the view of who waits for whom.
+	candidates     *candidates
 	claimsInFlight *inFlight
 }
 
@@ -60,6 +62,7 @@ func newShared(c client.Client, live client.Reader, recorder events.EventRecorde
 		routes:    newRoutePublisher(client.WithFieldOwner(c, fieldOwner), live, now),
 		sandboxes: newOwnWrites[*agents.Sandbox](now),
 
+		candidates:     newCandidates(),
 		claimsInFlight: newInFlight(),
 	}
 }

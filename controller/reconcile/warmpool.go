@@ -19,7 +19,7 @@ import (
 
 const (
 	yieldStep = 50 * time.Millisecond // how often a pool looks whether the claims in flight are through
-	yieldMax  = 5*time.Second         // longest time that a pool makes way for claims
+	yieldMax  = time.Second           // longest time that a pool makes way for claims
 	statusGap = time.Second           // least time between two writes of counts that are still on the move
 	// settleRecheck is when a pool looks again that waits for its own writes to show; events wake it sooner.
 	settleRecheck = 30 * time.Second
@@ -59,9 +59,6 @@ func (r *warmPoolReconciler) Reconcile(ctx context.Context, req ctrl.Request) (c
 	}
 	pool, _ := r.pools.newest(req.NamespacedName, cached, true)
 	p := &poolPass{warmPoolReconciler: r, pool: pool, memory: r.memories.of(pool)}
-	if p.yields() {
-		return ctrl.Result{RequeueAfter: yieldStep}, nil
-	}
 	if err := p.run(ctx); err != nil {
 		return ctrl.Result{}, err
 	}
@@ -73,24 +70,6 @@ func (r *warmPoolReconciler) forget(key types.NamespacedName) {
 		r.expectations.forget(uid)
 	}
 	r.pools.forget(key)
-}
-
-// yields reports whether the pass should wait for the claims in flight. The API server is the bottleneck of both, and
-// somebody waits for a claim. A new specification does not wait.
-func (p *poolPass) yields() bool {
-	now := p.now()
-	if p.pool.Generation != p.pool.Status.ObservedGeneration || !p.claimsInFlight.busy(client.ObjectKeyFromObject(p.pool)) {
-		p.memory.yieldingSince = time.Time{}
-		return false
-	}
-	if p.memory.yieldingSince.IsZero() {
-		p.memory.yieldingSince = now
-	}
-	if now.Sub(p.memory.yieldingSince) < yieldMax {
-		return true
-	}
-	p.memory.yieldingSince = time.Time{}
-	return false
 }
 
 func (p *poolPass) run(ctx context.Context) error {

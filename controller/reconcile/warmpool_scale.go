@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
@@ -24,6 +25,8 @@ func (p *poolPass) scale(ctx context.Context, members *poolMembers) error {
 	switch {
 	case total < desired && p.template != nil && hold > 0:
 		p.requeueWithin(hold)
+	case total < desired && p.template != nil && p.yields():
+		p.requeueWithin(yieldStep)
 	case total < desired && p.template != nil:
 		return p.create(ctx, min(desired-total, p.options.WarmPoolMaxBatch))
 	case current > desired && !p.expectations.settled(p.pool.UID):
@@ -33,6 +36,21 @@ func (p *poolPass) scale(ctx context.Context, members *poolMembers) error {
 		return err
 	}
 	return nil
+}
+
+// yields reports whether new members should wait for the claims in flight: the API server is the bottleneck of both, and
+// somebody waits for a claim. Only as long as there are enough members for these claims, though.
+func (p *poolPass) yields() bool {
+	key := client.ObjectKeyFromObject(p.pool)
+	claims := p.claimsInFlight.count(key)
+	if claims == 0 || claims > p.candidates.count(key) {
+		p.memory.yieldingSince = time.Time{}
+		return false
+	}
+	if p.memory.yieldingSince.IsZero() {
+		p.memory.yieldingSince = p.now()
+	}
+	return p.now().Sub(p.memory.yieldingSince) < yieldMax
 }
 
 // create makes up to n members, as many as the refill rate allows.

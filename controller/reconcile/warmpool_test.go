@@ -330,29 +330,38 @@ func TestExcessOrder(t *testing.T) {
 }
 
 func TestPoolMakesWayForClaims(t *testing.T) {
-	f := newPoolFixture(t, newTemplate(), newPool(replicas(3), func(p *ext.SandboxWarmPool) { p.Status.ObservedGeneration = 1 }))
+	const wanted = 3
+	f := newPoolFixture(t, newTemplate(), newPool(replicas(wanted)))
 	leave := f.shared.claimsInFlight.enter(poolKey)
-	start := f.now
-	for f.now.Sub(start) < yieldMax {
+	f.shared.candidates.add(poolKey, "m", "")
+	for start := f.now; f.now.Sub(start) < yieldMax; f.now = f.now.Add(yieldStep) {
 		assert.Equal(t, yieldStep, f.settle().RequeueAfter)
-		assert.Empty(t, f.wrote())
-		f.now = f.now.Add(yieldStep)
+		assert.Empty(t, f.sandboxes())
 	}
+	assert.EqualValues(t, 1, f.pool().Status.ObservedGeneration, "the status does not wait")
 	f.settle()
-	assert.Len(t, f.sandboxes(), 3, "but not for ever")
+	assert.Len(t, f.sandboxes(), wanted, "not for ever")
 
-	require.NoError(t, f.fixture.client.DeleteAllOf(t.Context(), &agents.Sandbox{}, client.InNamespace("ns")))
-	assert.Equal(t, yieldStep, f.settle().RequeueAfter)
+	empty := func() {
+		require.NoError(t, f.fixture.client.DeleteAllOf(t.Context(), &agents.Sandbox{}, client.InNamespace("ns")))
+	}
+	empty()
+	f.shared.candidates.add(poolKey, "n", "")
+	second := f.shared.claimsInFlight.enter(poolKey)
+	f.r.memories.of(f.pool()).yieldingSince = f.now
+	f.settle()
+	assert.Empty(t, f.sandboxes(), "two claims, two candidates")
+	f.shared.candidates.remove(poolKey, "n")
+	f.settle()
+	assert.Len(t, f.sandboxes(), wanted, "a claim would go without")
+
+	empty()
+	second()
+	f.settle()
+	assert.Empty(t, f.sandboxes())
 	leave()
 	f.settle()
-	assert.Len(t, f.sandboxes(), 3, "at once when they are through")
-
-	defer f.shared.claimsInFlight.enter(poolKey)()
-	pool := f.pool()
-	pool.Spec.Replicas, pool.Generation = new(int32(4)), 2
-	require.NoError(t, f.fixture.client.Update(t.Context(), pool))
-	f.settle()
-	assert.Len(t, f.sandboxes(), 4, "a new specification does not wait")
+	assert.Len(t, f.sandboxes(), wanted, "at once when they are through")
 }
 
 func TestReplenishHold(t *testing.T) {
