@@ -23,8 +23,12 @@ type neighbourhood struct {
 	tally     *tally
 	tenancies atomic.Int64
 
-	mu     sync.Mutex // guards the file and routed
-	routed map[*address]*tenancy
+	mu      sync.Mutex // guards routed and changes
+	routed  map[*address]*tenancy
+	changes int // of routed
+
+	writing sync.Mutex // guards the file and written
+	written int        // changes that are in the file
 }
 
 // newNeighbourhood listens on n addresses and gives each to the first of its two sandboxes.
@@ -40,7 +44,7 @@ func newNeighbourhood(n int, file string, server *sandboxes) (*neighbourhood, er
 		h.addresses = append(h.addresses, a)
 		h.routed[a] = t
 	}
-	return h, h.publish()
+	return h, h.publish(0)
 }
 
 // moveIn opens the server of a sandbox at a.
@@ -52,8 +56,17 @@ func (h *neighbourhood) moveIn(a *address, sandbox string) (*tenancy, error) {
 	return t, err
 }
 
-// publish writes the routes file. The caller holds mu, or nobody else knows h yet.
-func (h *neighbourhood) publish() error {
+// publish writes the routes file, unless somebody has written it since the change that the caller made: flips at the same time
+// share a file, or writing it would bound their number.
+func (h *neighbourhood) publish(change int) error {
+	h.writing.Lock()
+	defer h.writing.Unlock()
+	if h.written > change {
+		return nil
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.written = h.changes + 1
 	routes := []wire.Route{}
 	for a, t := range h.routed {
 		routes = append(routes, wire.Route{ID: t.sandbox, UID: t.pod, Endpoints: []wire.Endpoint{{Address: a.ip, Ready: true, UID: t.pod}}})
@@ -64,13 +77,15 @@ func (h *neighbourhood) publish() error {
 // route tells the router who owns a, nobody if t is nil.
 func (h *neighbourhood) route(a *address, t *tenancy) error {
 	h.mu.Lock()
-	defer h.mu.Unlock()
 	if t == nil {
 		delete(h.routed, a)
 	} else {
 		h.routed[a] = t
 	}
-	return h.publish()
+	h.changes++
+	change := h.changes
+	h.mu.Unlock()
+	return h.publish(change)
 }
 
 // flip gives a to its other sandbox in the order in which a cluster does it: the endpoint goes, the router ends what it
