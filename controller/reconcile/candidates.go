@@ -2,6 +2,7 @@ package reconcile
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"sync"
 
@@ -123,36 +124,22 @@ func (l *candidateList) choose(preferred func(node string) bool, judge func(name
 
 // nodes returns the nodes in the order in which claims drain them.
 func (l *candidateList) nodes(preferred func(node string) bool) []string {
-	type rank struct {
-		node      string
-		preferred bool
-	}
-	ranks := make([]rank, 0, len(l.byNode))
-	for node := range l.byNode {
-		ranks = append(ranks, rank{node, node != "" && preferred(node)})
-	}
-	slices.SortFunc(ranks, func(a, b rank) int {
-		x, y := l.byNode[a.node], l.byNode[b.node]
-		switch {
-		case a.preferred != b.preferred:
-			return before(a.preferred)
-		case (a.node == "") != (b.node == ""):
-			return before(b.node == "")
-		case len(x) != len(y):
-			return cmp.Compare(len(y), len(x))
-		}
-		return cmp.Compare(x[0].age, y[0].age)
+	return slices.SortedFunc(maps.Keys(l.byNode), func(a, b string) int {
+		x, y := l.byNode[a], l.byNode[b]
+		return cmp.Or(
+			trueFirst(preferred(a), preferred(b)),
+			trueFirst(a != "", b != ""),
+			cmp.Compare(len(y), len(x)),
+			cmp.Compare(x[0].age, y[0].age),
+		)
 	})
-	nodes := make([]string, len(ranks))
-	for i, r := range ranks {
-		nodes[i] = r.node
-	}
-	return nodes
 }
 
-// before turns "the first of two comes first" into the result of a comparison.
-func before(yes bool) int {
-	if yes {
+func trueFirst(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
 		return -1
 	}
 	return 1

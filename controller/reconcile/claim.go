@@ -1,17 +1,12 @@
 package reconcile
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"fmt"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -21,9 +16,6 @@ import (
 	agents "github.com/dovakiin0/agent-sandbox/proto/agents/v1beta1"
 	ext "github.com/dovakiin0/agent-sandbox/proto/extensions/v1beta1"
 )
-
-// expiryStep is the time between the two steps of an expiry: say so, then act.
-const expiryStep = time.Millisecond
 
 // claimReconciler gives each SandboxClaim one Sandbox.
 type claimReconciler struct {
@@ -40,6 +32,7 @@ type claimReconciler struct {
 type claimPass struct {
 	*claimReconciler
 	claim *ext.SandboxClaim // as last read or written; shared, never changed in place
+	first bool              // no pass has written anything before, provided that this claim is the newest
 	stamp map[string]string // annotations that wait for the next write to the claim
 }
 
@@ -54,18 +47,18 @@ func (r *claimReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl
 	if !claim.DeletionTimestamp.IsZero() {
 		return ctrl.Result{}, nil
 	}
+	ctx, span := startSpan(ctx, "ReconcileSandboxClaim", claim)
+	defer span.End()
 	p := &claimPass{claimReconciler: r, claim: claim}
-	if r.options.ClaimObservabilityAnnotations && claim.Annotations[proto.AnnotationControllerFirstObserved] == "" {
-		p.stamp = map[string]string{
-			proto.AnnotationControllerFirstObserved: r.observed.at(claim.UID).UTC().Format(time.RFC3339Nano),
-		}
+	if r.options.ClaimObservabilityAnnotations {
+		p.prepareStamp(ctx)
 	}
 	if claim.Status.Sandbox.Name == "" {
 		defer r.claimsInFlight.enter(poolOf(claim))()
 	}
 	result, err := p.run(ctx)
-	if errors.Is(err, errStaleClaim) {
-		return ctrl.Result{}, nil
+	if errors.Is(err, errStaleClaim) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+		return ctrl.Result{}, nil // another pass follows, or the namespace takes the claim with it
 	}
 	return result, err
 }
@@ -85,11 +78,10 @@ func (p *claimPass) run(ctx context.Context) (ctrl.Result, error) {
 		// Ready means routable.
 		err = p.routes.Publish(ctx, sandbox)
 	}
-	outcome := claimOutcome{sandbox: sandbox, err: err}
-	status := claimStatus(p.claim, outcome, p.now())
+	status := claimStatus(p.claim, claimOutcome{sandbox: sandbox, err: err}, p.now())
 	if claimExpired(p.claim.Spec.Lifecycle, status.Conditions, p.now()) {
 		// The Sandbox has just been seen to be finished, and there is no time to live after that.
-		return p.markExpired(ctx, outcome)
+		return p.markExpired(ctx, sandbox)
 	}
 	if err := p.writeStatus(ctx, status, sandbox); err != nil {
 		return ctrl.Result{}, err
@@ -116,73 +108,9 @@ func (p *claimPass) next(err error) (ctrl.Result, error) {
 	return ctrl.Result{RequeueAfter: after}, nil
 }
 
-// expire takes the second step of an expiry if the first one is done, and the first one otherwise.
-func (p *claimPass) expire(ctx context.Context) (ctrl.Result, error) {
-	if !markedClaimExpired(p.claim) {
-		return p.markExpired(ctx, claimOutcome{unseen: true})
-	}
-	policy := p.claim.Spec.Lifecycle.ShutdownPolicy
-	if policy == ext.ClaimShutdownDelete || policy == ext.ClaimShutdownDeleteForeground {
-		return ctrl.Result{}, p.deleteClaim(ctx, policy)
-	}
-	sandbox, foreign, err := p.deleteSandbox(ctx)
-	if err != nil {
-		return ctrl.Result{}, err // the status says already what it must
-	}
-	status := claimStatus(p.claim, claimOutcome{sandbox: sandbox, expired: true, foreign: foreign}, p.now())
-	return ctrl.Result{}, p.writeStatus(ctx, status, sandbox)
-}
-
-func (p *claimPass) markExpired(ctx context.Context, outcome claimOutcome) (ctrl.Result, error) {
-	outcome.err, outcome.expired = nil, true
-	if err := p.writeStatus(ctx, claimStatus(p.claim, outcome, p.now()), outcome.sandbox); err != nil {
-		return ctrl.Result{}, err
-	}
-	p.event("ClaimExpired", "Claim Expired", "Claim expired")
-	return ctrl.Result{RequeueAfter: expiryStep}, nil
-}
-
-func (p *claimPass) deleteClaim(ctx context.Context, policy ext.ClaimShutdownPolicy) error {
-	propagation := metav1.DeletePropagationBackground
-	if policy == ext.ClaimShutdownDeleteForeground {
-		propagation = metav1.DeletePropagationForeground
-	}
-	p.event("ClaimExpired", "Deleting", fmt.Sprintf("Deleting Claim (ShutdownPolicy=%s)", policy))
-	return client.IgnoreNotFound(p.client.Delete(ctx, p.claim, client.Preconditions{UID: &p.claim.UID}, client.PropagationPolicy(propagation)))
-}
-
-// deleteSandbox deletes the claim's Sandbox and returns it as long as it exists. Foreign means that the Sandbox of the
-// recorded name is not the claim's.
-func (p *claimPass) deleteSandbox(ctx context.Context) (sandbox *agents.Sandbox, foreign bool, err error) {
-	names := []string{p.claim.Status.Sandbox.Name, assignedSandbox(p.claim), p.claim.Name}
-	recorded := cmp.Or(names...)
-	for _, name := range names {
-		if name == "" {
-			continue
-		}
-		sandbox, err := p.readThrough(ctx, name)
-		if err != nil {
-			return nil, false, err
-		}
-		if sandbox == nil {
-			continue
-		}
-		if !controlledBy(sandbox, p.claim.UID) {
-			foreign = foreign || name == recorded
-			continue
-		}
-		if sandbox.DeletionTimestamp.IsZero() {
-			err = p.client.Delete(ctx, sandbox, client.Preconditions{UID: &sandbox.UID})
-		}
-		return sandbox, false, client.IgnoreNotFound(err)
-	}
-	return nil, foreign, nil
-}
-
 // turnsReady reports whether this pass is about to say for the first time that the claim is Ready with this sandbox.
 func (p *claimPass) turnsReady(sandbox *agents.Sandbox) bool {
-	wasReady := meta.IsStatusConditionTrue(p.claim.Status.Conditions, string(agents.ConditionReady))
-	return sandbox != nil && isReady(sandbox) && !(wasReady && p.claim.Status.Sandbox.Name == sandbox.Name)
+	return sandbox != nil && isReady(sandbox) && !(claimIsReady(p.claim) && p.claim.Status.Sandbox.Name == sandbox.Name)
 }
 
 // deleteLegacyPolicy deletes the NetworkPolicy that older controllers made for each claim. It is in nobody's way, so a

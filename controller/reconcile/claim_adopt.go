@@ -23,8 +23,8 @@ const (
 	adoptionRetries = 5                      // attempts against concurrent writes to the candidate
 )
 
-// adoptCandidate adopts a waiting member of the pool. The result is nil when there is none to adopt. The template is nil
-// when it does not exist.
+// adoptCandidate adopts a waiting member of the pool. The result is nil when there is none to adopt. The template is the
+// pool's, nil when it does not exist.
 //
 // The claim is committed to one member before that member is touched, and an adoption is one write. So whenever the
 // controller dies, the next one sees either a claim that may choose freely or a claim that must finish what it began,
@@ -40,15 +40,11 @@ func (p *claimPass) adoptCandidate(ctx context.Context, pool *ext.SandboxWarmPoo
 		}
 		return nil, nil
 	}
-	_, err = adoptionPatch(p.claim, member, template) // what the claim asks for must not cost the member its place
-	if err == nil {
-		err = staleIfRefused(p.assign(ctx, member.Name))
-	}
-	if err != nil {
-		p.giveBack(member)
+	if err := p.commit(ctx, member); err != nil {
+		p.queueMember(member)
 		return nil, err
 	}
-	return p.adopt(ctx, member, template)
+	return p.adopt(ctx, member)
 }
 
 // pick takes the best candidate off the queue. Waiting says that there are some which only lack an address.
@@ -88,15 +84,10 @@ func (p *claimPass) pick(ctx context.Context, pool *ext.SandboxWarmPool, templat
 		return verdictHold
 	}
 	p.candidates.take(poolOf(p.claim), p.prefersNode(ctx), judge)
-	if err != nil && member != nil {
-		p.giveBack(member)
+	if member != nil {
+		return member, waiting, nil
 	}
-	return member, waiting, err
-}
-
-// giveBack returns a candidate to the queue.
-func (p *claimPass) giveBack(member *agents.Sandbox) {
-	p.candidates.add(poolOf(p.claim), member.Name, member.Status.NodeName)
+	return nil, waiting, err
 }
 
 // prefersNode tells whether a node is in the zone that the claim asks for.
@@ -112,10 +103,13 @@ func (p *claimPass) prefersNode(ctx context.Context) func(string) bool {
 	}
 }
 
-// assign commits the claim to a Sandbox.
-func (p *claimPass) assign(ctx context.Context, name string) error {
+// commit writes down which member the claim is about to adopt, once it is clear that the claim's wishes go with it.
+func (p *claimPass) commit(ctx context.Context, member *agents.Sandbox) error {
+	if _, err := p.adoptionPatch(ctx, member); err != nil {
+		return err
+	}
 	change := &metaChange{}
-	change.setAnnotation(proto.AnnotationAssignedSandboxName, name)
+	change.setAnnotation(proto.AnnotationAssignedSandboxName, member.Name)
 	return p.patchMetadata(ctx, change)
 }
 
@@ -133,9 +127,9 @@ func (p *claimPass) unassign(ctx context.Context, name string) error {
 
 // adopt makes the pool member that the claim is committed to the claim's own. The answer of the API server is all that
 // the pass needs to know about it from here on.
-func (p *claimPass) adopt(ctx context.Context, member *agents.Sandbox, template *ext.SandboxTemplate) (*agents.Sandbox, error) {
+func (p *claimPass) adopt(ctx context.Context, member *agents.Sandbox) (*agents.Sandbox, error) {
 	for range adoptionRetries {
-		body, err := adoptionPatch(p.claim, member, template)
+		body, err := p.adoptionPatch(ctx, member)
 		if err != nil {
 			return nil, err
 		}
@@ -169,7 +163,7 @@ func (p *claimPass) adopt(ctx context.Context, member *agents.Sandbox, template 
 // giveUp frees the claim of a member that it cannot have. Another one is for the next pass: switching in this one would
 // rest on a view that has just been proven wrong.
 func (p *claimPass) giveUp(ctx context.Context, name, why string) error {
-	if err := staleIfRefused(p.unassign(ctx, name)); err != nil {
+	if err := p.unassign(ctx, name); err != nil {
 		return err
 	}
 	return adoptionConflict("sandbox %q %s", name, why)
@@ -177,14 +171,14 @@ func (p *claimPass) giveUp(ctx context.Context, name, why string) error {
 
 // adoptionPatch is the body of the merge patch that moves a pool member to the claim: owner, labels and pod metadata at
 // once, so that it is never without an owner and never with two.
-func adoptionPatch(claim *ext.SandboxClaim, member *agents.Sandbox, template *ext.SandboxTemplate) (fields, error) {
-	var (
-		pod agents.PodMetadata
-		err error
-	)
-	if template != nil {
+func (p *claimPass) adoptionPatch(ctx context.Context, member *agents.Sandbox) (fields, error) {
+	claim := p.claim
+	var pod agents.PodMetadata
+	template, err := p.templateOf(ctx, member)
+	switch {
+	case err == nil:
 		pod, err = claimedPodMetadata(claim, template)
-	} else {
+	case isMissing(err):
 		pod, err = editedPodMetadata(claim, member)
 	}
 	if err != nil {

@@ -14,12 +14,12 @@ import (
 
 // coldStart makes a Sandbox for the claim.
 func (p *claimPass) coldStart(ctx context.Context, template *ext.SandboxTemplate) (*agents.Sandbox, error) {
-	sandbox, err := coldSandbox(p.claim, template)
-	if err != nil {
-		return nil, err
-	}
 	// The lock of this write proves that no earlier pass gave the claim a Sandbox.
 	if err := p.writeStamp(ctx); err != nil {
+		return nil, err
+	}
+	sandbox, err := coldSandbox(p.claim, template)
+	if err != nil {
 		return nil, err
 	}
 	err = p.client.Create(ctx, sandbox)

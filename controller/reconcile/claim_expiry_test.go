@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/dovakiin0/agent-sandbox/proto"
 	agents "github.com/dovakiin0/agent-sandbox/proto/agents/v1beta1"
 	ext "github.com/dovakiin0/agent-sandbox/proto/extensions/v1beta1"
 )
@@ -85,6 +86,18 @@ func TestExpiry(t *testing.T) {
 		assert.True(t, f.get(&agents.Sandbox{}, "m"))
 		assert.Equal(t, "False ClaimExpired Claim expired. Sandbox is not controlled by this claim; deletion skipped.", f.ready("c"))
 		assert.Equal(t, ext.ClaimedSandbox{}, f.claim("c").Status.Sandbox)
+	})
+	t.Run("a member that was never adopted is free again", func(t *testing.T) {
+		claim := newClaim("c", expiringClaim(at, ext.ClaimShutdownRetain), func(c *ext.SandboxClaim) {
+			c.Annotations = map[string]string{proto.AnnotationAssignedSandboxName: "m"}
+		})
+		f := newClaimFixture(t, newTemplate(), newPool(), newPoolMember("m"), claim)
+		f.r.candidates.dropPool(poolKey)
+		f.now = at
+		f.must("c")
+		f.must("c")
+		assert.True(t, f.get(&agents.Sandbox{}, "m"))
+		assert.True(t, contains(f.r.candidates, "m"))
 	})
 	t.Run("a failing deletion does not take the expiry back", func(t *testing.T) {
 		f := adoptedFixture(t, expiringClaim(at, ext.ClaimShutdownRetain))

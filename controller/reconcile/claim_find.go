@@ -60,27 +60,19 @@ func (p *claimPass) resume(ctx context.Context, name string) (*agents.Sandbox, e
 	case err != nil:
 		return nil, err
 	case sandbox == nil:
-		return nil, staleIfRefused(p.unassign(ctx, name))
+		return nil, p.unassign(ctx, name)
 	case controlledBy(sandbox, p.claim.UID):
 		p.migrateAssignment(ctx, name)
 		return p.keep(ctx, sandbox)
 	}
-	pool, adoptable := memberOf(sandbox)
-	if !adoptable {
-		return nil, staleIfRefused(p.unassign(ctx, name))
-	}
-	if pool != p.claim.Spec.WarmPoolRef.Name {
+	if pool, adoptable := memberOf(sandbox); !adoptable || pool != p.claim.Spec.WarmPoolRef.Name {
 		err := p.unassign(ctx, name)
 		if err == nil {
-			p.candidates.add(types.NamespacedName{Namespace: sandbox.Namespace, Name: pool}, name, sandbox.Status.NodeName)
+			p.queueMember(sandbox) // another claim may have it
 		}
-		return nil, staleIfRefused(err)
-	}
-	template, err := p.templateOfPool(ctx)
-	if known := isMissing(err); err != nil && !known {
 		return nil, err
 	}
-	return p.adopt(ctx, sandbox, template)
+	return p.adopt(ctx, sandbox)
 }
 
 // migrateAssignment moves a commitment from the label of older controllers to the annotation. A failure leaves it for
@@ -129,7 +121,7 @@ func (p *claimPass) acquire(ctx context.Context) (*agents.Sandbox, error) {
 // stamp yet, and its first write proves by its lock that this was the newest claim. Later passes ask the API server.
 func (p *claimPass) ownNamed(ctx context.Context) (*agents.Sandbox, error) {
 	read := p.readThrough
-	if len(p.stamp) > 0 {
+	if p.first {
 		read = p.readCached
 	} else if err := p.confirmNewest(ctx); err != nil {
 		return nil, err

@@ -260,6 +260,23 @@ func TestCandidateCheck(t *testing.T) {
 		assert.Equal(t, "m", f.claim("c").Status.Sandbox.Name)
 		assert.Equal(t, "False DependenciesNotReady Pod is Running but not Ready", f.ready("c"))
 	})
+	t.Run("a member of an earlier template of the pool stays one", func(t *testing.T) {
+		member := newPoolMember("m", readyAt("10.128.0.9"))
+		pool := newPool(func(p *ext.SandboxWarmPool) { p.Spec.TemplateRef.Name = "next" })
+		next := newTemplate(func(x *ext.SandboxTemplate) {
+			x.Name, x.UID = "next", "uid-of-next"
+			x.Spec.PodTemplate.Metadata.Labels = map[string]string{"of": "next"}
+		})
+		f := newClaimFixture(t, newTemplate(), next, pool, member, podOf(member), newClaim("c"))
+		f.must("c")
+		sb := f.sandbox("m")
+		assert.True(t, controlledBy(sb, "uid-of-c"))
+		assert.Equal(t, proto.NameHash("tmpl"), sb.Labels[proto.LabelTemplateRefHash], "the NetworkPolicy that its pod was started under")
+		assert.NotContains(t, sb.Spec.PodTemplate.Metadata.Labels, "of")
+		f.wrote()
+		f.must("c")
+		assert.Empty(t, f.wrote())
+	})
 	t.Run("template unreadable, pool recreates: nothing is adopted", func(t *testing.T) {
 		member := newPoolMember("m", readyAt("10.128.0.9"))
 		f := newClaimFixture(t, newPool(recreate), member, podOf(member), newClaim("c"))

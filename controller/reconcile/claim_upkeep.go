@@ -30,8 +30,8 @@ func (p *claimPass) keep(ctx context.Context, sandbox *agents.Sandbox) (*agents.
 	return fresh, nil
 }
 
-// templateOf returns the template that a claimed Sandbox was made from. That is not always the one of the claim's pool:
-// a pool may have been pointed to another since, and a claim to another pool, neither of which concerns this Sandbox.
+// templateOf returns the template that a Sandbox was made from. That is not always the one of the claim's pool: a pool
+// may have been pointed to another since, and a claim to another pool, neither of which concerns this Sandbox.
 func (p *claimPass) templateOf(ctx context.Context, sandbox *agents.Sandbox) (*ext.SandboxTemplate, error) {
 	if name := sandbox.Annotations[proto.AnnotationTemplateRef]; name != "" {
 		return p.template(ctx, name)

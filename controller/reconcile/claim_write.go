@@ -2,6 +2,7 @@ package reconcile
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -24,6 +25,18 @@ func (p *claimPass) wrote(claim *ext.SandboxClaim) {
 	p.claim = claim
 }
 
+// prepareStamp notes what a claim is stamped with that is new to this controller.
+func (p *claimPass) prepareStamp(ctx context.Context) {
+	p.stamp = map[string]string{}
+	if p.claim.Annotations[proto.AnnotationControllerFirstObserved] == "" {
+		p.first = true
+		p.stamp[proto.AnnotationControllerFirstObserved] = p.observed.at(p.claim.UID).UTC().Format(time.RFC3339Nano)
+	}
+	if trace := traceContext(ctx, p.claim); trace != "" {
+		p.stamp[proto.AnnotationTraceContext] = trace
+	}
+}
+
 // patchMetadata changes the claim's metadata, together with the stamp that waits.
 func (p *claimPass) patchMetadata(ctx context.Context, change *metaChange) error {
 	for key, value := range p.stamp {
@@ -32,7 +45,7 @@ func (p *claimPass) patchMetadata(ctx context.Context, change *metaChange) error
 	change.resourceVersion = p.claim.ResourceVersion
 	fresh, err := applyPatch(ctx, p.client, p.claim, change.patch())
 	if err != nil {
-		return err
+		return staleIfRefused(err)
 	}
 	p.stamp = nil
 	p.wrote(fresh)
@@ -44,7 +57,7 @@ func (p *claimPass) writeStamp(ctx context.Context) error {
 	if len(p.stamp) == 0 {
 		return nil
 	}
-	return staleIfRefused(p.patchMetadata(ctx, &metaChange{}))
+	return p.patchMetadata(ctx, &metaChange{})
 }
 
 // writeStatus writes the status if it differs, and keeps the books of the first Ready.
@@ -72,7 +85,7 @@ func (p *claimPass) writeFirstReady(ctx context.Context, wasReady bool, sandbox 
 	change := &metaChange{}
 	if wasReady {
 		change.setAnnotation(proto.AnnotationClaimFirstReady, "unknown")
-		return staleIfRefused(p.patchMetadata(ctx, change))
+		return p.patchMetadata(ctx, change)
 	}
 	now := p.now()
 	seen := annotationTime(p.claim, proto.AnnotationControllerFirstObserved)
@@ -82,7 +95,7 @@ func (p *claimPass) writeFirstReady(ctx context.Context, wasReady bool, sandbox 
 	observeClaimReady(p.claim, sandbox, seen, now)
 	change.setAnnotation(proto.AnnotationClaimFirstReady, now.UTC().Format(time.RFC3339Nano))
 	err := p.patchMetadata(ctx, change)
-	if apierrors.IsConflict(err) {
+	if errors.Is(err, errStaleClaim) {
 		// The time is right whatever else has changed. The answer holds changes that no pass has seen, so it is not kept.
 		change.resourceVersion = ""
 		_, err = applyPatch(ctx, p.client, p.claim, change.patch())

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -37,6 +38,7 @@ type fixture struct {
 	shared   *shared
 	r        *sandboxReconciler
 
+	mu     sync.Mutex                                 // pools write in parallel
 	writes []string                                   // "verb Kind[/sub]" in order
 	fail   func(verb string, obj client.Object) error // makes a write fail before it happens
 	serial int
@@ -69,6 +71,8 @@ func newFixture(t *testing.T, objects ...client.Object) *fixture {
 
 // stamp gives an object what the API server would.
 func (f *fixture) stamp(o client.Object) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	f.serial++
 	if o.GetUID() == "" {
 		o.SetUID(types.UID(fmt.Sprintf("uid-%d", f.serial)))
@@ -91,6 +95,8 @@ func (f *fixture) write(verb string, o client.Object) error {
 	if p, ok := o.(*metav1.PartialObjectMetadata); ok {
 		kind = p.Kind
 	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	f.writes = append(f.writes, verb+" "+kind[strings.LastIndex(kind, ".")+1:])
 	return nil
 }

@@ -59,7 +59,11 @@ func (r *warmPoolReconciler) Reconcile(ctx context.Context, req ctrl.Request) (c
 	}
 	pool, _ := r.pools.newest(req.NamespacedName, cached, true)
 	p := &poolPass{warmPoolReconciler: r, pool: pool, memory: r.memories.of(pool)}
-	if err := p.run(ctx); err != nil {
+	err = p.run(ctx)
+	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+		return ctrl.Result{}, nil // the namespace takes the pool with it
+	}
+	if err != nil {
 		return ctrl.Result{}, err
 	}
 	return ctrl.Result{RequeueAfter: p.requeue}, nil

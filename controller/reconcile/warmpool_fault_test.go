@@ -2,6 +2,7 @@ package reconcile
 
 import (
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -51,6 +52,7 @@ func TestPoolUnderFire(t *testing.T) {
 			someSteps()
 			editLive(w, "pool", func(pool *ext.SandboxWarmPool) { *pool.Spec.Replicas = 2 })
 			someSteps()
+			synctest.Wait()
 			most = 6
 			editLive(w, "pool", func(pool *ext.SandboxWarmPool) { *pool.Spec.Replicas = 6 })
 			w.settle(mishap)
@@ -73,6 +75,7 @@ func TestPoolUnderFire(t *testing.T) {
 
 // editLive changes the specification of an object the way a user would.
 func editLive[T client.Object](w *world, name string, change func(T)) {
+	synctest.Wait()
 	for _, o := range all[T](w) {
 		if o.GetName() == name {
 			o = o.DeepCopyObject().(T)

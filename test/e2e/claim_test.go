@@ -433,6 +433,49 @@ func testReadyMeansRoutable(s *sandboxes) {
 	}
 }
 
+// TestClaimsSurviveKills kills the controller again and again while it serves claims.
+func TestClaimsSurviveKills(t *testing.T) {
+	const claims, warm = 30, 15
+	s := on(t, env.Get(t))
+	controller := s.StartController(t)
+	s.template("t")
+	pool := s.pool("p", "t", warm)
+	served := func() int {
+		var list extensions.SandboxClaimList
+		require.NoError(t, s.Client.List(t.Context(), &list, client.InNamespace(s.ns)))
+		n := 0
+		for _, claim := range list.Items {
+			if meta.IsStatusConditionTrue(claim.Status.Conditions, "Ready") {
+				n++
+			}
+		}
+		return n
+	}
+	for i := range claims {
+		s.claim(fmt.Sprintf("c%d", i), "p")
+	}
+	for _, soon := range []int{claims / 4, claims / 2, 3 * claims / 4} {
+		require.Eventually(t, func() bool { return served() >= soon }, patience, time.Millisecond)
+		controller.Kill()
+		s.Restart(t, controller)
+	}
+	require.Eventually(t, func() bool { return served() == claims }, patience, pause)
+	s.waitFull(pool)
+
+	s.WaitFor(t, pool, "to be all that is left beside the claims' sandboxes", func() bool {
+		var list agents.SandboxList
+		require.NoError(t, s.Client.List(t.Context(), &list, client.InNamespace(s.ns)))
+		owners := map[string]int{}
+		for _, sb := range list.Items {
+			owners[metav1.GetControllerOf(&sb).Name]++
+		}
+		for i := range claims {
+			require.Equal(t, 1, owners[fmt.Sprintf("c%d", i)], "one sandbox for each claim")
+		}
+		return owners["p"] == warm && len(list.Items) == claims+warm
+	})
+}
+
 // TestClaimBurst has twenty workers of the controller serve two hundred claims from a pool of one hundred.
 func TestClaimBurst(t *testing.T) {
 	const claims, warm = 200, 100
