@@ -140,6 +140,19 @@ func (fs *fields) nominate(head, name []byte) {
 	}
 }
 
+// obey nominates what the Connection fields of the head name.
+func (fs *fields) obey(head []byte) {
+	for i := range fs.list[:fs.n] {
+		f := &fs.list[i]
+		if f.kind != connection {
+			continue
+		}
+		for tok, rest := nextToken(f.value(head)); len(tok) > 0; tok, rest = nextToken(rest) {
+			fs.nominate(head, tok)
+		}
+	}
+}
+
 func blank(c byte) bool { return c == ' ' || c == '\t' }
 
 // is reports whether b is the lower-case word, whatever the case of b.

@@ -201,7 +201,7 @@ func (r *Request) meaning() record.Reason {
 	// Only WebSocket is tunnelled (RFC 6455, section 4.1), and a request with a body is none.
 	r.WebSocket = upgradeAsked && upgrades == 1 && is(protocol, "websocket") && r.Minor == 1 && r.Length == 0 && string(r.Method) == "GET"
 	if nominated {
-		r.nominated()
+		r.fields.obey(r.head)
 	}
 	return record.OK
 }
@@ -245,18 +245,6 @@ func (r *Request) route(k kind, value []byte) bool {
 	}
 	*to = value // not nil even when empty: it is a view of the head
 	return true
-}
-
-func (r *Request) nominated() {
-	for i := range r.fields.list[:r.fields.n] {
-		f := &r.fields.list[i]
-		if f.kind != connection {
-			continue
-		}
-		for tok, rest := nextToken(f.value(r.head)); len(tok) > 0; tok, rest = nextToken(rest) {
-			r.fields.nominate(r.head, tok)
-		}
-	}
 }
 
 // origin brings the target to origin form. An absolute form must name the same host as the Host field, or the two ends

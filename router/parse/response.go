@@ -117,21 +117,9 @@ func (r *Response) meaning(bodiless bool) bool {
 		r.KeepAlive = false
 	}
 	if nominated {
-		r.nominated()
+		r.fields.obey(r.head)
 	}
 	return true
-}
-
-func (r *Response) nominated() {
-	for i := range r.fields.list[:r.fields.n] {
-		f := &r.fields.list[i]
-		if f.kind != connection {
-			continue
-		}
-		for tok, rest := nextToken(f.value(r.head)); len(tok) > 0; tok, rest = nextToken(rest) {
-			r.fields.nominate(r.head, tok)
-		}
-	}
 }
 
 // AppendTo appends the head as the client gets it. chunked says that the router frames the body that way; close says
