@@ -36,31 +36,26 @@ type Dialer struct {
 }
 
 // dial makes one attempt. It ends at until, if that is not zero, and when the caller leaves.
-func (d *Dialer) dial(addr string, until time.Time, cancel <-chan struct{}) (*net.TCPConn, error) {
-	ctx, stop := context.WithCancel(context.Background())
-	defer stop()
-	if cancel != nil {
-		go func() {
-			select {
-			case <-cancel:
-				stop()
-			case <-ctx.Done():
-			}
-		}()
+func (d *Dialer) dial(addr netip.AddrPort, until time.Time, cancel <-chan struct{}) (Transport, error) {
+	now := time.Now()
+	if !until.IsZero() && !now.Before(until) {
+		return nil, ErrTimeout
 	}
-	nd := net.Dialer{Timeout: d.Timeout, Deadline: until, KeepAlive: -1} // keep-alive costs four system calls; tunnels turn it on
-	c, err := nd.DialContext(ctx, "tcp", addr)
+	if end := now.Add(d.Timeout); d.Timeout > 0 && (until.IsZero() || end.Before(until)) {
+		until = end
+	}
+	t, err := connect(addr, until, cancel)
 	if err != nil {
 		return nil, classify(err)
 	}
-	return c.(*net.TCPConn), nil
+	return t, nil
 }
 
 // classify tells refused from unreachable from timed out: the first leaves the host alive, the others do not say so.
 func classify(err error) error {
 	var timeout net.Error
 	switch {
-	case errors.Is(err, context.Canceled):
+	case err == ErrCanceled, errors.Is(err, context.Canceled):
 		return ErrCanceled
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return ErrRefused

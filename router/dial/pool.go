@@ -1,7 +1,6 @@
 package dial
 
 import (
-	"net"
 	"net/netip"
 	"slices"
 	"sync"
@@ -22,7 +21,7 @@ type Host[C Conn] struct {
 	Addr netip.Addr
 
 	dialer *Dialer
-	open   func(*net.TCPConn, *Pool[C]) C
+	open   func(Transport, *Pool[C]) C
 	born   time.Time // zero: as old as the process
 
 	mu      sync.Mutex
@@ -32,7 +31,7 @@ type Host[C Conn] struct {
 
 // NewHost makes a Host without connections. open wraps a new connection for its user. fresh says that the endpoint
 // has just appeared, so that the dialer's grace counts.
-func NewHost[C Conn](addr netip.Addr, d *Dialer, fresh bool, open func(*net.TCPConn, *Pool[C]) C) *Host[C] {
+func NewHost[C Conn](addr netip.Addr, d *Dialer, fresh bool, open func(Transport, *Pool[C]) C) *Host[C] {
 	h := &Host[C]{Addr: addr, dialer: d, open: open}
 	if fresh {
 		h.born = time.Now()
@@ -59,7 +58,7 @@ func (h *Host[C]) Pool(port uint16) *Pool[C] {
 	p := &Pool[C]{
 		host: h,
 		port: port,
-		addr: netip.AddrPortFrom(h.dialer.Translate.Of(h.Addr), port).String(),
+		addr: netip.AddrPortFrom(h.dialer.Translate.Of(h.Addr), port),
 		all:  make(map[C]struct{}),
 	}
 	p.retired = h.retired
@@ -82,7 +81,7 @@ func (h *Host[C]) Retire() {
 type Pool[C Conn] struct {
 	host *Host[C]
 	port uint16
-	addr string
+	addr netip.AddrPort // to dial
 
 	mu      sync.Mutex
 	idle    []C
@@ -132,9 +131,9 @@ func (p *Pool[C]) Dial(until time.Time, cancel <-chan struct{}) (C, error) {
 // dial uses the place that the caller has reserved in p.dialing.
 func (p *Pool[C]) dial(until time.Time, cancel <-chan struct{}) (c C, err error) {
 	d := p.host.dialer
-	var raw *net.TCPConn
+	var t Transport
 	for n := 1; ; n++ {
-		if raw, err = d.dial(p.addr, until, cancel); err == nil || err == ErrCanceled {
+		if t, err = d.dial(p.addr, until, cancel); err == nil || err == ErrCanceled {
 			break
 		}
 		if p.isRetired() {
@@ -152,7 +151,7 @@ func (p *Pool[C]) dial(until time.Time, cancel <-chan struct{}) (c C, err error)
 		}
 	}
 	if err == nil {
-		c = p.host.open(raw, p)
+		c = p.host.open(t, p)
 	}
 	p.mu.Lock()
 	p.dialing--

@@ -20,7 +20,7 @@ const patience = 10 * time.Second
 
 // conn is a connection as the tests keep it.
 type conn struct {
-	tcp     *net.TCPConn
+	tcp     Transport
 	pool    *Pool[*conn]
 	started atomic.Int32
 	killed  atomic.Int32
@@ -29,7 +29,7 @@ type conn struct {
 func (c *conn) Start() { c.started.Add(1) }
 func (c *conn) Kill()  { c.killed.Add(1) }
 
-func newConn(tcp *net.TCPConn, pool *Pool[*conn]) *conn { return &conn{tcp: tcp, pool: pool} }
+func newConn(tcp Transport, pool *Pool[*conn]) *conn { return &conn{tcp: tcp, pool: pool} }
 
 // end is what the user of a connection does when it is over.
 func (c *conn) end() {
@@ -299,7 +299,7 @@ func TestRetireDuringDial(t *testing.T) {
 	s := serve(t, "127.0.0.1:0")
 	var h *Host[*conn]
 	var made *conn
-	h = NewHost(netip.MustParseAddr("127.0.0.1"), &Dialer{Timeout: patience}, false, func(tcp *net.TCPConn, p *Pool[*conn]) *conn {
+	h = NewHost(netip.MustParseAddr("127.0.0.1"), &Dialer{Timeout: patience}, false, func(tcp Transport, p *Pool[*conn]) *conn {
 		h.Retire()
 		made = newConn(tcp, p)
 		return made

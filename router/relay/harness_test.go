@@ -67,7 +67,7 @@ func start(t testing.TB, edit ...func(*setup)) *router {
 	r := &router{opened: make(chan *upstream, 1024)}
 	r.table = route.New(route.Options[*Host]{
 		Make: func(e *route.Endpoint[*Host]) *Host {
-			return dial.NewHost(e.Address, &with.Dialer, false, func(tcp *net.TCPConn, pool *dial.Pool[*upstream]) *upstream {
+			return dial.NewHost(e.Address, &with.Dialer, false, func(tcp dial.Transport, pool *dial.Pool[*upstream]) *upstream {
 				u := r.Open(tcp, pool)
 				select {
 				case r.opened <- u:

@@ -83,7 +83,7 @@ func New(cfg Config, table *Table, gate auth.Gate, meter *record.Meter, access *
 func (r *Relay) Run(ctx context.Context) { r.dog.run(ctx) }
 
 // Open makes the relay's side of a new connection to a sandbox. It fits dial.NewHost.
-func (r *Relay) Open(tcp *net.TCPConn, pool *dial.Pool[*upstream]) *upstream {
+func (r *Relay) Open(tcp dial.Transport, pool *dial.Pool[*upstream]) *upstream {
 	return newUpstream(r, tcp, pool)
 }
 

@@ -9,12 +9,14 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/dovakiin0/agent-sandbox/router/dial"
 )
 
 // socket is one end of a relay. One goroutine reads it for its whole life; any goroutine may write to it, under w.
 type socket struct {
-	conn net.Conn
-	tcp  *net.TCPConn    // the transport, under TLS too
+	conn io.ReadWriteCloser
+	tcp  dial.Transport  // the transport, under TLS too
 	raw  syscall.RawConn // nil: read with blocking calls (TLS, and systems without raw reads)
 	fd   uintptr         // of raw, valid while w is held and closed is false
 
@@ -37,9 +39,9 @@ type reader interface {
 }
 
 // init sets s up for conn, which is tcp itself or TLS over it.
-func (s *socket) init(conn net.Conn, tcp *net.TCPConn) {
+func (s *socket) init(conn io.ReadWriteCloser, tcp dial.Transport) {
 	s.conn, s.tcp = conn, tcp
-	if rawReads && conn == net.Conn(tcp) {
+	if rawReads && conn == io.ReadWriteCloser(tcp) {
 		s.raw, _ = tcp.SyscallConn()
 		s.raw.Control(func(fd uintptr) { s.fd = fd })
 	}

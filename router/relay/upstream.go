@@ -2,7 +2,6 @@ package relay
 
 import (
 	"io"
-	"net"
 	"runtime"
 	"sync/atomic"
 	"time"
@@ -58,7 +57,7 @@ type upstream struct {
 // deadEnd stands for the client of a connection that is over, so that no exchange can begin on it.
 var deadEnd = new(client)
 
-func newUpstream(r *Relay, tcp *net.TCPConn, pool *dial.Pool[*upstream]) *upstream {
+func newUpstream(r *Relay, tcp dial.Transport, pool *dial.Pool[*upstream]) *upstream {
 	u := &upstream{r: r, pool: pool, broke: record.UpstreamClosed}
 	u.init(tcp, tcp)
 	return u
