@@ -1,5 +1,10 @@
 package parse
 
+import (
+	"bytes"
+	"net/netip"
+)
+
 // Forwarding is what the router adds to a request, and what it decided about it.
 type Forwarding struct {
 	Peer     []byte // address of the socket's other end, without port
@@ -84,6 +89,39 @@ func (r *Request) AppendTo(dst []byte, f *Forwarding) []byte {
 		dst = append(dst, "Connection: Upgrade\r\nUpgrade: websocket\r\n"...)
 	}
 	return append(dst, "\r\n"...)
+}
+
+// Origin is the caller behind a trusted peer: the nearest hop in X-Forwarded-For that is not trusted itself. What lies beyond it
+// is only what that hop says. The zero Addr means that no such hop is named.
+func (r *Request) Origin(trusted func(netip.Addr) bool) netip.Addr {
+	for i := r.fields.n - 1; i >= 0; i-- {
+		l := &r.fields.list[i]
+		if l.kind != forwardedFor {
+			continue
+		}
+		for rest, more := l.value(r.head), true; more; {
+			var hop []byte
+			at := bytes.LastIndexByte(rest, ',')
+			hop, rest, more = rest[at+1:], rest[:max(at, 0)], at >= 0
+			a, ok := hopAddress(string(bytes.TrimSpace(hop)))
+			if !ok {
+				return netip.Addr{}
+			}
+			if !trusted(a) {
+				return a
+			}
+		}
+	}
+	return netip.Addr{}
+}
+
+// hopAddress reads an address to which some load balancers add the port.
+func hopAddress(s string) (netip.Addr, bool) {
+	if a, err := netip.ParseAddr(s); err == nil {
+		return a.Unmap(), true
+	}
+	ap, err := netip.ParseAddrPort(s)
+	return ap.Addr().Unmap(), err == nil
 }
 
 func appendField(dst []byte, name string, value []byte) []byte {

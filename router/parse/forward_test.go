@@ -1,6 +1,7 @@
 package parse
 
 import (
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -84,5 +85,27 @@ func TestNextToken(t *testing.T) {
 			got = append(got, string(tok))
 		}
 		assert.Equal(t, want, got, "%q", list)
+	}
+}
+
+func TestOrigin(t *testing.T) {
+	ours := netip.MustParsePrefix("10.0.0.0/8")
+	for _, row := range []struct{ lines, want string }{
+		{"X-Forwarded-For: 198.51.100.7", "198.51.100.7"},
+		{"X-Forwarded-For: 203.0.113.9, 198.51.100.7, 10.0.0.2", "198.51.100.7"},
+		{"X-Forwarded-For: 203.0.113.9\r\nx-forwarded-for: 198.51.100.7,10.0.0.2 , 10.0.0.3", "198.51.100.7"},
+		{"X-Forwarded-For: ::ffff:198.51.100.7", "198.51.100.7"},
+		{"X-Forwarded-For: 198.51.100.7:4711", "198.51.100.7"},
+		{"X-Forwarded-For: [2001:db8::7]:4711", "2001:db8::7"},
+		{"X-Forwarded-For: 10.0.0.2", "invalid IP"},
+		{"X-Forwarded-For: 198.51.100.7, unknown, 10.0.0.2", "invalid IP"},
+		{"X-Forwarded-For: 198.51.100.7,", "invalid IP"},
+		{"X-Forwarded-For:", "invalid IP"},
+		{"X-Forwarded-For: 198.51.100.7\r\nConnection: x-forwarded-for", "invalid IP"},
+		{"A: 198.51.100.7", "invalid IP"},
+	} {
+		var r Request
+		require.Equal(t, record.OK, r.Parse([]byte("GET / HTTP/1.1\r\nHost: a\r\n"+row.lines+"\r\n\r\n")))
+		assert.Equal(t, row.want, r.Origin(ours.Contains).String(), row.lines)
 	}
 }

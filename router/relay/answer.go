@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"net/http"
+	"net/netip"
 	"strconv"
 
 	"github.com/dovakiin0/agent-sandbox/proto"
@@ -183,9 +184,9 @@ func (c *client) over(why record.Reason) {
 		x.replay.put()
 		x.replay = nil
 	}
-	if c.counted {
-		c.counted = false
-		c.r.tunnels.leave(c.addr)
+	if c.counted.IsValid() {
+		c.r.tunnels.leave(c.counted)
+		c.counted = netip.Addr{}
 	}
 	if x.tunnelled {
 		c.r.tunnels.total.Add(-1)

@@ -58,7 +58,7 @@ type client struct {
 	x       exchange
 	tunnel  tunnel
 	ending  atomic.Bool // the tunnel is told to end
-	counted bool        // in Relay.tunnels
+	counted netip.Addr  // in Relay.tunnels
 }
 
 func newClient(r *Relay, conn net.Conn, tcp *net.TCPConn) *client {

@@ -90,10 +90,16 @@ func (c *client) admit(s *scratch) record.Reason {
 		if c.r.draining.Load() {
 			return record.Draining
 		}
-		if !c.r.tunnels.admit(c.addr, c.r.cfg.TunnelPerClient) {
+		caller := c.addr
+		if c.trusted {
+			if behind := s.req.Origin(c.r.trusts); behind.IsValid() {
+				caller = behind
+			}
+		}
+		if !c.r.tunnels.admit(caller, c.r.cfg.TunnelPerClient) {
 			return record.TooManyTunnels
 		}
-		c.counted = true
+		c.counted = caller
 	}
 	return record.OK
 }
