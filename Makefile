@@ -70,9 +70,9 @@ bench: build ## The short benchmarks, compared with bench/ranges (under 5 minute
 	$(BIN)/bench-tool run --budget=4m15s
 	$(BIN)/bench-tool check
 
-bench-full: build ## The whole matrix of benchmarks, into bench/results/.
+bench-full: build ## The whole matrix of benchmarks, into bench/results/ (40 minutes).
 	$(GO) build -o $(BIN)/bench-tool ./bench
-	$(BIN)/bench-tool run --scenarios=all --contestants=all --rounds=5 --duration=2s --out=bench/results/$$(date +%F)
+	$(BIN)/bench-tool run --scenarios=all --contestants=all --rounds=5 --budget=40m --out=bench/results/$$(date +%F)
 
 bench-peers: ## Install nginx and HAProxy to compare with (Debian, Ubuntu).
 	@s=; [ "$$(id -u)" = 0 ] || s=sudo; $$s apt-get update -qq && $$s apt-get install -y --no-install-recommends nginx-light haproxy

@@ -101,7 +101,7 @@ func contestants(s *settings) ([]peers.Contestant, error) {
 // taking are the contestants that take part in a scenario.
 func (x *session) taking(s *scenario.Scenario) (all []*peers.Contestant) {
 	for i := range x.contestants {
-		if c := &x.contestants[i]; (!s.Follows || c.Follows) && (!s.Ends || c.Drain != 0) {
+		if c := &x.contestants[i]; (!s.Follows || c.Follows) && (!s.Ends || c.Drain != 0) && (!c.Extra || s.Options || x.settings.contestants != "all") {
 			all = append(all, c)
 		}
 	}

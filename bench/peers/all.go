@@ -21,8 +21,11 @@ func All(router string) ([]Contestant, error) {
 	}
 	all := []Contestant{Ours(router), HAProxy(), Nginx()}
 	all = append(all, Builtin(self)...)
-	all = append(all, HAProxyFields(), NginxFields())
-	return append(all, Variants(router)...), nil
+	for _, c := range append(Variants(router), HAProxyFields(), NginxFields()) {
+		c.Extra = true
+		all = append(all, c)
+	}
+	return all, nil
 }
 
 // Describe shows the command as a reader of a report may repeat it.

@@ -40,6 +40,8 @@ type Contestant struct {
 	VersionArgs []string
 	// Own says that it is the router of this repository, or a variant.
 	Own bool
+	// Extra contestants show what an option costs. Of all contestants, they take part only where a scenario asks for that.
+	Extra bool
 }
 
 // Site is where a contestant works.

@@ -29,6 +29,8 @@ type Scenario struct {
 	Tunnels bool // they are WebSockets
 	Beside  beside
 
+	// Options: what options cost is shown here.
+	Options bool
 	// Follows: only for contestants that follow the routes file.
 	Follows bool
 	// Ends: the contestant is told to drain during the run.
@@ -67,9 +69,9 @@ var (
 // All are the scenarios. s1 to s6 and rate are those of the figures that the router is judged by.
 func All() []Scenario {
 	all := []Scenario{
-		{Name: "s1", Title: "GET, 64-byte answers, 1,000 sandboxes, 64 connections", Sandboxes: 1000, Connections: 64, Request: small, Shows: usual},
-		{Name: "s2", Title: "POST 1 KB, answered with 1 KB", Sandboxes: 1000, Connections: 64, Request: post, Shows: usual},
-		{Name: "rate", Title: "GET at a fixed 3,000 requests/s", Sandboxes: 1000, Connections: 64, Request: small, Rate: 3000, Shows: steady},
+		{Name: "s1", Title: "GET, 64-byte answers, 1,000 sandboxes, 64 connections", Sandboxes: 1000, Connections: 64, Request: small, Options: true, Shows: usual},
+		{Name: "s2", Title: "POST 1 KB, answered with 1 KB", Sandboxes: 1000, Connections: 64, Request: post, Options: true, Shows: usual},
+		{Name: "rate", Title: "GET at a fixed 3,000 requests/s", Sandboxes: 1000, Connections: 64, Request: small, Rate: 3000, Options: true, Shows: steady},
 		{
 			Name: "s3", Title: "10,000 idle connections beside 64 active ones", Sandboxes: 1000, Connections: 64, Request: small, Idle: 10_000,
 			Shows: []report.Metric{report.PerIdle, report.GrowPerIdle, report.Idle, report.CPU, report.Rate, report.P99, report.Files},
@@ -77,7 +79,7 @@ func All() []Scenario {
 		{Name: "s4", Title: "1 MB answers, 16 connections", Sandboxes: 1000, Connections: 16, Request: answer, Shows: streaming},
 		{
 			Name: "s5", Title: "WebSocket echo, 64-byte messages, 64 connections", Sandboxes: 1000, Connections: 64,
-			Request: request{path: "/ws", webSocket: true}, Shows: usual[:7],
+			Request: request{path: "/ws", webSocket: true}, Options: true, Shows: usual[:7],
 		},
 		{Name: "s6", Title: "10,000 sandboxes, 50,000 requests from cold", Sandboxes: 10_000, Connections: 64, Request: small, Count: 50_000, Shows: usual},
 		{Name: "rate12k", Title: "GET at a fixed 12,000 requests/s", Sandboxes: 1000, Connections: 64, Request: small, Rate: 12_000, Shows: steady},
@@ -126,7 +128,7 @@ func All() []Scenario {
 func scaled(s Scenario, sandboxes, connections int) Scenario {
 	s.Family, s.Name = s.Name, fmt.Sprintf("%s-n%d-c%d", s.Name, sandboxes, connections)
 	s.Title = fmt.Sprintf("GET, 64-byte answers; sandboxes: %d, connections: %d", sandboxes, connections)
-	s.Sandboxes, s.Connections = sandboxes, connections
+	s.Sandboxes, s.Connections, s.Options = sandboxes, connections, false
 	return s
 }
 

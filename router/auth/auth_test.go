@@ -12,7 +12,7 @@ import (
 )
 
 // request is a GET with these lines.
-func request(t *testing.T, lines ...string) *parse.Request {
+func request(t testing.TB, lines ...string) *parse.Request {
 	t.Helper()
 	r := &parse.Request{}
 	head := "GET / HTTP/1.1\r\nHost: a\r\n" + strings.Join(append(lines, ""), "\r\n") + "\r\n"
