@@ -10,7 +10,7 @@ SOAK      ?= 60s
 TESTFLAGS ?= -shuffle=on -timeout=40m
 
 .DEFAULT_GOAL := help
-.PHONY: help build cluster generate check test race fuzz soak demo bench bench-full bench-peers
+.PHONY: help build cluster generate check chart helm test race fuzz soak demo bench bench-full bench-peers
 
 help: ## List the targets.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -22,9 +22,10 @@ build: ## Build router, controller and runtime into bin/.
 cluster: ## Build the local control plane into bin/ (5 to 10 minutes the first time).
 	@mkdir -p $(BIN)
 	@echo "building the local control plane; the first time takes 5 to 10 minutes ..."
-	cd test/cluster && $(GO) build -o ../../$(BIN)/cluster .
+	cd test/cluster && $(GO) build -o ../../$(BIN)/cluster \
+	  -ldflags "-X k8s.io/component-base/version.gitVersion=$$($(GO) list -m -f '{{.Version}}' k8s.io/kubernetes)" .
 
-generate: ## Generate deepcopy functions and CRDs from proto/.
+generate: ## Generate deepcopy functions and CRDs from proto/, and the chart's README from its values.
 	@rm -rf $(BIN)/crds && mkdir -p $(BIN)/crds $(CRDS)
 	$(TOOL) controller-gen object paths=./proto/...
 	$(TOOL) controller-gen crd:maxDescLen=0 paths=./proto/agents/... output:crd:dir=$(BIN)/crds
@@ -35,21 +36,30 @@ generate: ## Generate deepcopy functions and CRDs from proto/.
 	@cp $(BIN)/crds/extensions.agents.x-k8s.io_sandboxtemplates.yaml $(CRDS)/sandboxtemplates.extensions.agents.x-k8s.io.yaml
 	@cp $(BIN)/crds/full/extensions.agents.x-k8s.io_sandboxclaims.yaml $(CRDS)/sandboxclaims.extensions.agents.x-k8s.io.yaml
 	@cp $(BIN)/crds/full/extensions.agents.x-k8s.io_sandboxwarmpools.yaml $(CRDS)/sandboxwarmpools.extensions.agents.x-k8s.io.yaml
+	$(GO) run ./charts/readme
 
 check: generate ## Formatting, vet, staticcheck, tidy modules, no drift of generated files.
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { echo "not formatted:"; gofmt -l $$(git ls-files '*.go'); exit 1; }
-	git diff --exit-code --stat -- proto $(CRDS)
+	git diff --exit-code --stat -- proto charts/agent-sandbox
 	$(GO) mod tidy -diff
 	cd tools && $(GO) mod tidy -diff
 	cd test/cluster && $(GO) mod tidy -diff
+	cd tools/helm && $(GO) mod tidy -diff
 	$(GO) vet ./...
 	GOOS=darwin $(GO) vet ./router/relay ./router/parse ./router/dial
 	$(TOOL) staticcheck ./...
 
-test: cluster ## Every test, the end-to-end ones with a real API server too.
+chart: cluster helm ## The tests of the Helm chart: render, lint, refuse, install, upgrade, uninstall.
+	$(GO) test -count=1 $(TESTFLAGS) ./test/chart
+
+helm:
+	@mkdir -p $(BIN)
+	cd tools/helm && $(GO) build -o ../../$(BIN)/helm helm.sh/helm/v4/cmd/helm
+
+test: cluster helm ## Every test, the end-to-end ones with a real API server too.
 	$(GO) test $(TESTFLAGS) ./...
 
-race: cluster ## The tests again under the race detector.
+race: cluster helm ## The tests again under the race detector.
 	$(GO) test -race $(TESTFLAGS) ./...
 
 fuzz: ## Every fuzz target for FUZZTIME (30s).

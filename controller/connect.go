@@ -34,6 +34,7 @@ func connect(ctx context.Context, c *config.Config) (*rest.Config, error) {
 		return nil, fmt.Errorf("no API server: not in a cluster, and neither --kubeconfig nor KUBECONFIG names a usable file: %w", err)
 	}
 	restConfig.QPS, restConfig.Burst = float32(c.QPS), c.Burst
+	restConfig.DisableCompression = true // only long lists are compressed, which costs more than it saves so near to the API server
 
 	first := rest.CopyConfig(restConfig)
 	first.Timeout = connectTimeout

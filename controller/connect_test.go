@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"k8s.io/client-go/rest"
@@ -100,5 +101,5 @@ func TestVersion(t *testing.T) {
 	defer func() { gitVersion, gitCommit, buildDate = "", "", "" }()
 	assert.Contains(t, build().String(), "agent-sandbox-controller v1.2.3 (commit abc, built today, go")
 	require.NoError(t, run(t.Context(), []string{"--version"}))
-	require.NoError(t, registerBuildInfo())
+	require.NoError(t, registerBuildInfo(prometheus.NewRegistry()))
 }

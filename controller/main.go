@@ -20,6 +20,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/dovakiin0/agent-sandbox/controller/config"
@@ -66,7 +67,7 @@ func run(ctx context.Context, args []string) error {
 	if err := reconcile.Setup(mgr, c.Reconcile); err != nil {
 		return err
 	}
-	if err := registerBuildInfo(); err != nil {
+	if err := registerBuildInfo(metrics.Registry); err != nil {
 		return err
 	}
 	if c.Tracing {

@@ -7,7 +7,6 @@ import (
 	"runtime/debug"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"sigs.k8s.io/controller-runtime/pkg/metrics"
 )
 
 // Set by the linker (-X main.gitVersion=...); the Go toolchain's own stamp stands in.
@@ -41,12 +40,12 @@ func (b buildInfo) String() string {
 	return fmt.Sprintf("agent-sandbox-controller %s (commit %s, built %s, %s, %s)", b.version, b.commit, b.date, runtime.Version(), platform())
 }
 
-func registerBuildInfo() error {
+func registerBuildInfo(registry prometheus.Registerer) error {
 	b := build()
 	info := prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "agent_sandbox_build_info",
 		Help: "Always 1; the labels tell what the binary was built from.",
 	}, []string{"git_version", "git_commit", "build_date", "go_version", "compiler", "platform"})
 	info.WithLabelValues(b.version, b.commit, b.date, runtime.Version(), runtime.Compiler, platform()).Set(1)
-	return metrics.Registry.Register(info)
+	return registry.Register(info)
 }

@@ -133,7 +133,7 @@ func (l *loop) done(c *conn) time.Duration {
 		l.result.Answered++
 	}
 	if l.phase != warming && c.due >= l.begin {
-		l.result.Latency.record(now - c.due)
+		l.result.Latency.Record(now - c.due)
 	}
 	return now
 }
@@ -174,7 +174,7 @@ func (l *loop) events(b []byte) {
 			return
 		}
 		if sent, err := strconv.ParseInt(string(b[:end]), 10, 64); err == nil {
-			l.result.Events.record(time.Duration(ts.Nano() - sent))
+			l.result.Events.Record(time.Duration(ts.Nano() - sent))
 		}
 	}
 }

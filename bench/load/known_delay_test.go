@@ -91,7 +91,7 @@ func TestGeneratorSaysWhenItIsTheBottleneck(t *testing.T) {
 	l := &loop{
 		plan: Plan{Requests: get("/", Want{}), Rate: 100}, phase: measuring, base: time.Now(),
 		order:  []int32{0},
-		result: Result{Lag: newHistogram(), Offered: 100},
+		result: Result{Lag: NewHistogram(), Offered: 100},
 	}
 	assert.Empty(t, l.result.Limited())
 	// Six requests are due, the first of them 50 ms ago, and connections were free all the time.
@@ -102,7 +102,7 @@ func TestGeneratorSaysWhenItIsTheBottleneck(t *testing.T) {
 	assert.EqualValues(t, 6, l.result.Lag.Count())
 	assert.Contains(t, l.result.Limited(), "50ms late")
 
-	busy := Result{Lag: newHistogram(), Busy: 0.97}
+	busy := Result{Lag: NewHistogram(), Busy: 0.97}
 	assert.Contains(t, busy.Limited(), "97 % of its core")
 }
 

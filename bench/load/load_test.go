@@ -300,7 +300,7 @@ func FuzzReceive(f *testing.F) {
 		for _, s := range []state{atHead, inTunnel} {
 			l := &loop{
 				plan:   Plan{Requests: get("/", Want{[]byte("abcd"), 4}), Connections: 1, Message: []byte("abcd")},
-				result: Result{Latency: newHistogram(), Events: newHistogram(), Errors: map[string]int64{}},
+				result: Result{Latency: NewHistogram(), Events: NewHistogram(), Errors: map[string]int64{}},
 				phase:  finishing, base: time.Now(), order: []int32{0},
 			}
 			c := &conn{fd: -1, state: s, waiting: true, request: &l.plan.Requests[0]}

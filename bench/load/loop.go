@@ -66,7 +66,7 @@ func Run(ctx context.Context, p Plan) (*Result, error) {
 	}
 	l := &loop{
 		plan: p, poll: poll, base: time.Now(), scratch: make([]byte, 256<<10),
-		result: Result{Latency: newHistogram(), Events: newHistogram(), Lag: newHistogram(), Errors: map[string]int64{}, Offered: p.Rate},
+		result: Result{Latency: NewHistogram(), Events: NewHistogram(), Lag: NewHistogram(), Errors: map[string]int64{}, Offered: p.Rate},
 	}
 	if p.Message != nil {
 		l.out = wire.AppendFrame(nil, wire.Binary, p.Message, &[4]byte{0x37, 0xfa, 0x21, 0x3d})
@@ -207,7 +207,7 @@ func (l *loop) arrive(now time.Duration) {
 		c := l.free[len(l.free)-1]
 		l.free = l.free[:len(l.free)-1]
 		if l.phase == measuring {
-			l.result.Lag.record(now - max(due, c.since))
+			l.result.Lag.Record(now - max(due, c.since))
 		}
 		l.begins(c, due)
 	}

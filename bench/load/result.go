@@ -73,13 +73,15 @@ func (r *Result) Limited() string {
 // Histogram counts durations from a microsecond to a minute with three significant digits.
 type Histogram struct{ h *hdrhistogram.Histogram }
 
-func newHistogram() *Histogram {
+// NewHistogram returns an empty histogram.
+func NewHistogram() *Histogram {
 	return &Histogram{hdrhistogram.New(1, time.Minute.Microseconds(), 3)}
 }
 
 const minute = int64(time.Minute / time.Microsecond)
 
-func (h *Histogram) record(d time.Duration) { h.h.RecordValue(min(d.Microseconds(), minute)) }
+// Record counts a duration. One goroutine at a time may do so.
+func (h *Histogram) Record(d time.Duration) { h.h.RecordValue(min(d.Microseconds(), minute)) }
 
 // Percentile returns the duration that p percent do not exceed.
 func (h *Histogram) Percentile(p float64) time.Duration {

@@ -168,7 +168,7 @@ func merged(maps ...map[string]string) map[string]string {
 	return all
 }
 
-func TestMemberOf(t *testing.T) {
+func TestAdoptable(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*agents.Sandbox)
 		want   bool
@@ -183,11 +183,10 @@ func TestMemberOf(t *testing.T) {
 		"claimed":              {controlledByClaim(newClaim("c")), false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			pool, adoptable := memberOf(newPoolMember("m", c.change))
-			assert.Equal(t, c.want, adoptable)
-			if c.want {
-				assert.Equal(t, "pool", pool)
-			}
+			member := newPoolMember("m", c.change)
+			assert.Equal(t, c.want, adoptable(member))
+			assert.Equal(t, c.want, adoptableFrom("pool", member))
+			assert.False(t, adoptableFrom("other", member))
 		})
 	}
 }

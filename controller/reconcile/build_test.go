@@ -198,14 +198,18 @@ func TestPodMetadataChange(t *testing.T) {
 			maps{proto.LabelSandboxNameHash: hash},
 			maps{proto.AnnotationPropagatedLabels: "a", proto.AnnotationPropagatedAnnotations: "n"},
 			fields{"a": ""},
-			fields{"n": "", proto.AnnotationPropagatedLabels: "a", proto.AnnotationPropagatedAnnotations: "n"},
+			fields{"n": ""},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Labels: c.labels, Annotations: c.annotations}}
-			change := podMetadataChange(newSandbox("s", c.sandbox...), pod)
-			assert.Equal(t, c.wantLabels, change.labels)
-			assert.Equal(t, c.wantAnnotations, change.annotations)
+			want := pod.DeepCopy()
+			syncPodMetadata(newSandbox("s", c.sandbox...), want)
+			change := diff(&pod.ObjectMeta, &want.ObjectMeta)
+			labels, _ := change["labels"].(fields)
+			annotations, _ := change["annotations"].(fields)
+			assert.Equal(t, c.wantLabels, labels)
+			assert.Equal(t, c.wantAnnotations, annotations)
 		})
 	}
 }

@@ -11,18 +11,24 @@ import (
 
 var poolKey = types.NamespacedName{Namespace: "ns", Name: "pool"}
 
-func anyNode(string) bool    { return false }
-func takeAny(string) verdict { return verdictTake }
+func anyNode(string) bool { return false }
+
+// take removes the best candidate, "" for none.
+func take(c *candidates, pool types.NamespacedName) string {
+	for _, name := range c.order(pool, anyNode) {
+		if c.remove(pool, name) {
+			return name
+		}
+	}
+	return ""
+}
 
 // drain takes all candidates that are left.
 func drain(c *candidates) (names []string) {
-	for {
-		name := c.take(poolKey, anyNode, takeAny)
-		if name == "" {
-			return names
-		}
+	for name := take(c, poolKey); name != ""; name = take(c, poolKey) {
 		names = append(names, name)
 	}
+	return names
 }
 
 func TestCandidateOrder(t *testing.T) {
@@ -47,46 +53,13 @@ func TestCandidateOrder(t *testing.T) {
 	}
 }
 
-func TestCandidateVerdicts(t *testing.T) {
-	for name, c := range map[string]struct {
-		verdicts map[string]verdict
-		want     string
-		left     []string
-	}{
-		"take the first":                {map[string]verdict{"a": verdictTake, "b": verdictTake, "c": verdictTake}, "a", []string{"b", "c"}},
-		"take beats an earlier hold":    {map[string]verdict{"a": verdictHold, "b": verdictHold, "c": verdictTake}, "c", []string{"a", "b"}},
-		"the first hold without a take": {map[string]verdict{"a": verdictSkip, "b": verdictHold, "c": verdictHold}, "b", []string{"a", "c"}},
-		"skipped ones keep their place": {map[string]verdict{"a": verdictSkip, "b": verdictSkip, "c": verdictSkip}, "", []string{"a", "b", "c"}},
-		"dropped ones are gone":         {map[string]verdict{"a": verdictDrop, "b": verdictDrop, "c": verdictTake}, "c", nil},
-		"dropping all leaves none":      {map[string]verdict{"a": verdictDrop, "b": verdictDrop, "c": verdictDrop}, "", nil},
-	} {
-		t.Run(name, func(t *testing.T) {
-			queue := newCandidates()
-			for _, name := range []string{"a", "b", "c"} {
-				queue.add(poolKey, name, "")
-			}
-			assert.Equal(t, c.want, queue.take(poolKey, anyNode, func(name string) verdict { return c.verdicts[name] }))
-			assert.Equal(t, c.left, drain(queue))
-		})
-	}
-}
-
 func TestPreferredNodesComeFirst(t *testing.T) {
 	queue := newCandidates()
 	for i, node := range []string{"big", "big", "big", "mine"} {
 		queue.add(poolKey, fmt.Sprint(i), node)
 	}
 	mine := func(node string) bool { return node == "mine" }
-	assert.Equal(t, "3", queue.take(poolKey, mine, takeAny))
-	assert.Equal(t, "0", queue.take(poolKey, mine, takeAny), "any other rather than none")
-
-	queue.add(poolKey, "3", "mine")
-	assert.Equal(t, "1", queue.take(poolKey, mine, func(name string) verdict {
-		if name == "3" {
-			return verdictHold
-		}
-		return verdictTake
-	}), "a Ready one elsewhere beats one that is not Ready")
+	assert.Equal(t, []string{"3", "0", "1", "2"}, queue.order(poolKey, mine), "any other rather than none")
 }
 
 func TestCandidatesLeave(t *testing.T) {
@@ -101,7 +74,7 @@ func TestCandidatesLeave(t *testing.T) {
 	queue.add(poolKey, "a", "n")
 	queue.dropPool(poolKey)
 	assert.Empty(t, drain(queue))
-	assert.Equal(t, "a", queue.take(other, anyNode, takeAny), "pools are apart")
+	assert.Equal(t, "a", take(queue, other), "pools are apart")
 }
 
 func TestCandidateIsTakenOnce(t *testing.T) {

@@ -3,10 +3,14 @@ package reconcile
 import (
 	"context"
 	"errors"
+	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -21,11 +25,8 @@ import (
 type claimReconciler struct {
 	*shared
 	options      Options
-	labelDomains string // file with the domains of labels that claims may set
-	observed     *firstObserved
-
-	// claims holds what this process wrote to claims and the cache does not show yet.
-	claims *ownWrites[*ext.SandboxClaim]
+	labelDomains string   // file with the domains of labels that claims may set
+	observed     sync.Map // by UID of the claim, when this process first saw it
 }
 
 // claimPass is one pass over one claim.
@@ -38,11 +39,10 @@ type claimPass struct {
 
 // Reconcile implements reconcile.Reconciler.
 func (r *claimReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
-	cached := &ext.SandboxClaim{}
-	if err := r.client.Get(ctx, req.NamespacedName, cached, client.UnsafeDisableDeepCopy); err != nil {
-		return ctrl.Result{}, client.IgnoreNotFound(err)
+	claim, err := get[ext.SandboxClaim](ctx, r.client, req.NamespacedName)
+	if claim == nil {
+		return ctrl.Result{}, err
 	}
-	claim, _ := r.claims.newest(req.NamespacedName, cached, true)
 	r.deleteLegacyPolicy(ctx, claim)
 	if !claim.DeletionTimestamp.IsZero() {
 		return ctrl.Result{}, nil
@@ -54,7 +54,7 @@ func (r *claimReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl
 		p.prepareStamp(ctx)
 	}
 	if claim.Status.Sandbox.Name == "" {
-		defer r.claimsInFlight.enter(poolOf(claim))()
+		defer r.candidates.enter(poolOf(claim))()
 	}
 	result, err := p.run(ctx)
 	if errors.Is(err, errStaleClaim) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
@@ -71,8 +71,8 @@ func (p *claimPass) run(ctx context.Context) (ctrl.Result, error) {
 	if errors.Is(err, errStaleClaim) {
 		return ctrl.Result{}, err
 	}
-	if wait := (*noAddressYet)(nil); errors.As(err, &wait) {
-		return ctrl.Result{RequeueAfter: wait.retryAfter}, p.writeStamp(ctx)
+	if known := problemOf(err); known != nil && known.reason == "" {
+		return ctrl.Result{RequeueAfter: known.retryAfter}, p.writeStamp(ctx)
 	}
 	if err == nil && p.turnsReady(sandbox) {
 		// Ready means routable.
@@ -91,12 +91,12 @@ func (p *claimPass) run(ctx context.Context) (ctrl.Result, error) {
 
 // next says when to come back.
 func (p *claimPass) next(err error) (ctrl.Result, error) {
-	known := (*problem)(nil)
-	if !errors.As(err, &known) {
-		known = &problem{backOff: err != nil}
-	}
-	if known.backOff {
+	known := problemOf(err)
+	switch {
+	case known == nil && err != nil || known != nil && known.backOff:
 		return ctrl.Result{}, err
+	case known == nil:
+		known = &problem{}
 	}
 	after := known.retryAfter
 	if expiry := claimExpiry(p.claim.Spec.Lifecycle, p.claim.Status.Conditions); !expiry.IsZero() {
@@ -116,13 +116,12 @@ func (p *claimPass) turnsReady(sandbox *agents.Sandbox) bool {
 // deleteLegacyPolicy deletes the NetworkPolicy that older controllers made for each claim. It is in nobody's way, so a
 // failure does not hold up the claim.
 func (r *claimReconciler) deleteLegacyPolicy(ctx context.Context, claim *ext.SandboxClaim) {
-	policy := &networkingv1.NetworkPolicy{}
-	key := types.NamespacedName{Namespace: claim.Namespace, Name: claim.Name + "-network-policy"}
-	err := r.client.Get(ctx, key, policy, client.UnsafeDisableDeepCopy)
-	if err == nil && controllerKind(policy, claimGVK.Group, claimGVK.Kind) && controlledBy(policy, claim.UID) {
-		err = r.client.Delete(ctx, policy, client.Preconditions{UID: &policy.UID})
+	key := client.ObjectKey{Namespace: claim.Namespace, Name: claim.Name + "-network-policy"}
+	policy, err := get[networkingv1.NetworkPolicy](ctx, r.client, key)
+	if policy != nil && controllerKind(policy, claimGVK.Group, claimGVK.Kind) && controlledBy(policy, claim.UID) {
+		err = r.client.remove(ctx, policy)
 	}
-	if err != nil && !apierrors.IsNotFound(err) {
+	if err != nil {
 		logf.FromContext(ctx).Error(err, "cannot delete the NetworkPolicy of an older controller", "networkPolicy", key.Name)
 	}
 }
@@ -144,4 +143,101 @@ func assignedSandbox(claim *ext.SandboxClaim) string {
 		return name
 	}
 	return claim.Labels[proto.LabelAssignedSandboxName]
+}
+
+// Every write to a claim carries the version that the pass has seen, and the pass goes on with the server's answer. So
+// no write builds on less than the last one, and a conflict means that somebody else had a say.
+
+// prepareStamp notes what a claim is stamped with that is new to this controller.
+func (p *claimPass) prepareStamp(ctx context.Context) {
+	p.stamp = map[string]string{}
+	if p.claim.Annotations[proto.AnnotationControllerFirstObserved] == "" {
+		p.first = true
+		p.stamp[proto.AnnotationControllerFirstObserved] = p.observedAt(p.claim.UID).UTC().Format(time.RFC3339Nano)
+	}
+	if trace := traceContext(ctx, p.claim); trace != "" {
+		p.stamp[proto.AnnotationTraceContext] = trace
+	}
+}
+
+// patch changes the claim, and makes the server's answer the base of the rest of the pass and of the next one.
+func (p *claimPass) patch(ctx context.Context, change func(*ext.SandboxClaim)) (err error) {
+	p.claim, err = patch(ctx, p.client, p.claim, locked, change)
+	return staleIfRefused(err)
+}
+
+// patchMetadata changes the claim's metadata, together with the stamp that waits.
+func (p *claimPass) patchMetadata(ctx context.Context, change func(*ext.SandboxClaim)) error {
+	err := p.patch(ctx, func(claim *ext.SandboxClaim) {
+		for key, value := range p.stamp {
+			metav1.SetMetaDataAnnotation(&claim.ObjectMeta, key, value)
+		}
+		change(claim)
+	})
+	if err == nil {
+		p.stamp = nil
+	}
+	return err
+}
+
+// writeStamp writes the stamp if no other write took it along.
+func (p *claimPass) writeStamp(ctx context.Context) error {
+	return p.patchMetadata(ctx, func(*ext.SandboxClaim) {})
+}
+
+// writeStatus writes the status if it differs, and keeps the books of the first Ready.
+func (p *claimPass) writeStatus(ctx context.Context, status ext.SandboxClaimStatus, sandbox *agents.Sandbox) error {
+	if err := p.writeStamp(ctx); err != nil {
+		return err
+	}
+	wasReady := claimIsReady(p.claim)
+	if err := p.patch(ctx, func(claim *ext.SandboxClaim) { claim.Status = status }); err != nil {
+		return err
+	}
+	if !claimIsReady(p.claim) || p.claim.Annotations[proto.AnnotationClaimFirstReady] != "" {
+		return nil
+	}
+	return p.writeFirstReady(ctx, wasReady, sandbox)
+}
+
+// writeFirstReady notes when the claim was Ready for the first time, so that it counts once in the latency metrics. Of a
+// claim that was Ready before, the time is not known.
+func (p *claimPass) writeFirstReady(ctx context.Context, wasReady bool, sandbox *agents.Sandbox) error {
+	now := p.now()
+	value := now.UTC().Format(time.RFC3339Nano)
+	if wasReady {
+		value = "unknown"
+	} else {
+		seen := annotationTime(p.claim, proto.AnnotationControllerFirstObserved)
+		if seen.IsZero() {
+			seen = p.observedAt(p.claim.UID)
+		}
+		observeClaimReady(p.claim, sandbox, seen, now)
+	}
+	err := p.patchMetadata(ctx, func(claim *ext.SandboxClaim) {
+		metav1.SetMetaDataAnnotation(&claim.ObjectMeta, proto.AnnotationClaimFirstReady, value)
+	})
+	if errors.Is(err, errStaleClaim) && !wasReady {
+		// The time is right whatever else has changed. The answer holds changes that no pass has seen, so it is not kept.
+		_, err = send(ctx, p.client, p.claim, fields{"metadata": fields{"annotations": fields{proto.AnnotationClaimFirstReady: value}}})
+	}
+	return client.IgnoreNotFound(err)
+}
+
+// staleIfRefused turns the refusal of a write to an outdated or deleted claim into errStaleClaim.
+func staleIfRefused(err error) error {
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+		return errStaleClaim
+	}
+	return err
+}
+
+func claimIsReady(claim *ext.SandboxClaim) bool {
+	return meta.IsStatusConditionTrue(claim.Status.Conditions, string(agents.ConditionReady))
+}
+
+// observedAt returns when the claim was first seen, which is now if it was not.
+func (r *claimReconciler) observedAt(claim types.UID) time.Time {
+	seen, _ := r.observed.LoadOrStore(claim, r.now())
+	return seen.(time.Time)
 }

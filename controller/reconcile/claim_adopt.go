@@ -5,12 +5,9 @@ import (
 	"fmt"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/dovakiin0/agent-sandbox/proto"
 	agents "github.com/dovakiin0/agent-sandbox/proto/agents/v1beta1"
@@ -36,7 +33,8 @@ func (p *claimPass) adoptCandidate(ctx context.Context, pool *ext.SandboxWarmPoo
 	}
 	if member == nil {
 		if age := p.now().Sub(p.claim.CreationTimestamp.Time); waiting && age < addressGrace {
-			return nil, &noAddressYet{retryAfter: min(addressRecheck, addressGrace-age)}
+			// A short wait costs less than a cold start.
+			return nil, &problem{message: "no candidate has an address yet", retryAfter: min(addressRecheck, addressGrace-age)}
 		}
 		return nil, nil
 	}
@@ -47,45 +45,37 @@ func (p *claimPass) adoptCandidate(ctx context.Context, pool *ext.SandboxWarmPoo
 	return p.adopt(ctx, member)
 }
 
-// pick takes the best candidate off the queue. Waiting says that there are some which only lack an address.
+// pick takes the best candidate off the queue: the first that is Ready, else the first with an address. Waiting says that
+// there are some which only lack an address.
 func (p *claimPass) pick(ctx context.Context, pool *ext.SandboxWarmPool, template *ext.SandboxTemplate) (member *agents.Sandbox, waiting bool, err error) {
 	var current *revision // nil unless the pool insists on the template of today
 	recreate := recreates(pool)
 	if recreate && template != nil {
 		current = newRevision(template)
 	}
-	judge := func(name string) verdict {
+	key := poolOf(p.claim)
+	var starting []*agents.Sandbox
+	for _, name := range p.candidates.order(key, p.prefersNode(ctx)) {
 		sandbox, readErr := p.readCached(ctx, name)
-		if readErr != nil {
-			err = readErr
-			return verdictSkip
-		}
-		if sandbox == nil {
-			return verdictDrop
-		}
-		if owner, adoptable := memberOf(sandbox); !adoptable || owner != pool.Name {
-			return verdictDrop
-		}
-		if current != nil && current.outdated(sandbox) {
-			return verdictDrop // the pool is about to delete it
-		}
 		switch {
+		case readErr != nil:
+			err = readErr
+		case sandbox == nil || !adoptableFrom(pool.Name, sandbox), current != nil && current.outdated(sandbox):
+			p.candidates.remove(key, name) // never adoptable again: it is gone, or the pool is about to delete it
 		case len(sandbox.Status.PodIPs) == 0:
 			waiting = true
-			return verdictSkip
 		case recreate && current == nil, meta.IsStatusConditionTrue(sandbox.Status.Conditions, string(agents.ConditionFinished)):
-			return verdictSkip
-		case isReady(sandbox):
-			member = sandbox
-			return verdictTake
-		case member == nil:
-			member = sandbox
+			// Not now.
+		case !isReady(sandbox):
+			starting = append(starting, sandbox)
+		case p.candidates.remove(key, name):
+			return sandbox, waiting, nil
 		}
-		return verdictHold
 	}
-	p.candidates.take(poolOf(p.claim), p.prefersNode(ctx), judge)
-	if member != nil {
-		return member, waiting, nil
+	for _, sandbox := range starting {
+		if p.candidates.remove(key, sandbox.Name) {
+			return sandbox, waiting, nil
+		}
 	}
 	return nil, waiting, err
 }
@@ -94,46 +84,41 @@ func (p *claimPass) pick(ctx context.Context, pool *ext.SandboxWarmPool, templat
 func (p *claimPass) prefersNode(ctx context.Context) func(string) bool {
 	zone := p.claim.Annotations[proto.AnnotationPreferredZone]
 	return func(name string) bool {
-		if zone == "" {
-			return false
-		}
-		node := nodeMetadata()
-		err := p.client.Get(ctx, types.NamespacedName{Name: name}, node, client.UnsafeDisableDeepCopy)
-		return err == nil && node.Labels[corev1.LabelTopologyZone] == zone
+		return zone != "" && nodeZone(ctx, p.client, name) == zone
 	}
 }
 
 // commit writes down which member the claim is about to adopt, once it is clear that the claim's wishes go with it.
 func (p *claimPass) commit(ctx context.Context, member *agents.Sandbox) error {
-	if _, err := p.adoptionPatch(ctx, member); err != nil {
+	if _, err := p.adoptedPodMetadata(ctx, member); err != nil {
 		return err
 	}
-	change := &metaChange{}
-	change.setAnnotation(proto.AnnotationAssignedSandboxName, member.Name)
-	return p.patchMetadata(ctx, change)
+	return p.patchMetadata(ctx, func(claim *ext.SandboxClaim) {
+		metav1.SetMetaDataAnnotation(&claim.ObjectMeta, proto.AnnotationAssignedSandboxName, member.Name)
+	})
 }
 
 // unassign undoes the commitment to this Sandbox. The claim's version guards against undoing another one.
 func (p *claimPass) unassign(ctx context.Context, name string) error {
-	change := &metaChange{}
-	if p.claim.Annotations[proto.AnnotationAssignedSandboxName] == name {
-		change.deleteAnnotation(proto.AnnotationAssignedSandboxName)
-	}
-	if p.claim.Labels[proto.LabelAssignedSandboxName] == name {
-		change.deleteLabel(proto.LabelAssignedSandboxName)
-	}
-	return p.patchMetadata(ctx, change)
+	return p.patchMetadata(ctx, func(claim *ext.SandboxClaim) {
+		if claim.Annotations[proto.AnnotationAssignedSandboxName] == name {
+			delete(claim.Annotations, proto.AnnotationAssignedSandboxName)
+		}
+		if claim.Labels[proto.LabelAssignedSandboxName] == name {
+			delete(claim.Labels, proto.LabelAssignedSandboxName)
+		}
+	})
 }
 
 // adopt makes the pool member that the claim is committed to the claim's own. The answer of the API server is all that
 // the pass needs to know about it from here on.
 func (p *claimPass) adopt(ctx context.Context, member *agents.Sandbox) (*agents.Sandbox, error) {
 	for range adoptionRetries {
-		body, err := p.adoptionPatch(ctx, member)
+		pod, err := p.adoptedPodMetadata(ctx, member)
 		if err != nil {
 			return nil, err
 		}
-		adopted, err := p.patchSandbox(ctx, member, body)
+		adopted, err := patch(ctx, p.client, member, locked, func(sb *agents.Sandbox) { transfer(sb, p.claim, pod) })
 		if err == nil {
 			p.event("SandboxAdopted", "Adoption", fmt.Sprintf("Adopted warm pool Sandbox %q", adopted.Name))
 			countClaim(p.claim, adopted, p.claim.Spec.WarmPoolRef.Name)
@@ -150,10 +135,10 @@ func (p *claimPass) adopt(ctx context.Context, member *agents.Sandbox) (*agents.
 			return nil, p.giveUp(ctx, name, "was deleted before adoption completed")
 		}
 		if controlledBy(member, p.claim.UID) {
-			p.sandboxes.record(member)
+			p.client.remember(member, true)
 			return member, nil // an earlier attempt got through
 		}
-		if owner, adoptable := memberOf(member); !adoptable || owner != p.claim.Spec.WarmPoolRef.Name {
+		if !adoptableFrom(p.claim.Spec.WarmPoolRef.Name, member) {
 			return nil, p.giveUp(ctx, name, "is no longer pool-owned")
 		}
 	}
@@ -169,36 +154,37 @@ func (p *claimPass) giveUp(ctx context.Context, name, why string) error {
 	return adoptionConflict("sandbox %q %s", name, why)
 }
 
-// adoptionPatch is the body of the merge patch that moves a pool member to the claim: owner, labels and pod metadata at
-// once, so that it is never without an owner and never with two.
-func (p *claimPass) adoptionPatch(ctx context.Context, member *agents.Sandbox) (fields, error) {
-	claim := p.claim
-	var pod agents.PodMetadata
+// adoptedPodMetadata is what the pod metadata of a member becomes when the claim adopts it.
+func (p *claimPass) adoptedPodMetadata(ctx context.Context, member *agents.Sandbox) (agents.PodMetadata, error) {
 	template, err := p.templateOf(ctx, member)
 	switch {
 	case err == nil:
-		pod, err = claimedPodMetadata(claim, template)
+		return claimedPodMetadata(p.claim, template)
 	case isMissing(err):
-		pod, err = editedPodMetadata(claim, member)
+		return editedPodMetadata(p.claim, member)
 	}
-	if err != nil {
-		return nil, err
+	return agents.PodMetadata{}, err
+}
+
+// transfer moves a pool member to the claim: owner, labels and pod metadata at once, so that it is never without an owner
+// and never with two.
+func transfer(sb *agents.Sandbox, claim *ext.SandboxClaim, pod agents.PodMetadata) {
+	sb.OwnerReferences = []metav1.OwnerReference{newControllerRef(claim, claimGVK)}
+	sb.Spec.PodTemplate.Metadata = pod
+	for key, value := range map[string]string{
+		proto.LabelWarmPool:        "",
+		proto.LabelPodTemplateHash: "",
+		proto.LabelTemplateHash:    "",
+		proto.LabelLaunchType:      proto.LaunchWarm,
+		proto.LabelClaimUID:        string(claim.UID),
+		proto.LabelTemplateRefHash: pod.Labels[proto.LabelTemplateRefHash],
+		proto.LabelCreatedBy:       claim.Labels[proto.LabelCreatedBy],
+	} {
+		setOrDelete(&sb.Labels, key, value)
 	}
-	change := &metaChange{
-		owners:          []metav1.OwnerReference{newControllerRef(claim, claimGVK)},
-		resourceVersion: member.ResourceVersion,
-	}
-	change.deleteLabel(proto.LabelWarmPool)
-	change.deleteLabel(proto.LabelPodTemplateHash)
-	change.deleteLabel(proto.LabelTemplateHash)
-	change.setLabel(proto.LabelLaunchType, proto.LaunchWarm)
-	change.setLabel(proto.LabelClaimUID, string(claim.UID))
-	change.setLabel(proto.LabelTemplateRefHash, pod.Labels[proto.LabelTemplateRefHash])
-	setOrDelete(change, proto.LabelCreatedBy, claim.Labels[proto.LabelCreatedBy])
 	// Clients read it as soon as the Sandbox is Ready and theirs.
-	change.setAnnotation(proto.AnnotationPodName, podNameOf(member))
+	metav1.SetMetaDataAnnotation(&sb.ObjectMeta, proto.AnnotationPodName, podNameOf(sb))
 	if trace := claim.Annotations[proto.AnnotationTraceContext]; trace != "" {
-		change.setAnnotation(proto.AnnotationTraceContext, trace)
+		sb.Annotations[proto.AnnotationTraceContext] = trace
 	}
-	return sandboxPatch(change, podMetadataChanges(&member.Spec.PodTemplate.Metadata, &pod)), nil
 }

@@ -50,11 +50,11 @@ func (p *claimPass) deleteClaim(ctx context.Context, policy ext.ClaimShutdownPol
 	if policy == ext.ClaimShutdownDeleteForeground {
 		propagation = metav1.DeletePropagationForeground
 	}
-	err := p.client.Delete(ctx, p.claim, client.Preconditions{UID: &p.claim.UID}, client.PropagationPolicy(propagation))
+	err := p.client.remove(ctx, p.claim, client.PropagationPolicy(propagation))
 	if err == nil {
 		p.event("ClaimExpired", "Deleting", fmt.Sprintf("Deleting Claim (ShutdownPolicy=%s)", policy))
 	}
-	return client.IgnoreNotFound(err)
+	return err
 }
 
 // deleteSandbox deletes the claim's Sandbox and returns it as long as it exists. Foreign means that the Sandbox of the
@@ -78,10 +78,7 @@ func (p *claimPass) deleteSandbox(ctx context.Context) (sandbox *agents.Sandbox,
 			p.queueMember(sandbox) // one that the claim was committed to, and no more than that
 			continue
 		}
-		if sandbox.DeletionTimestamp.IsZero() {
-			err = p.client.Delete(ctx, sandbox, client.Preconditions{UID: &sandbox.UID})
-		}
-		return sandbox, false, client.IgnoreNotFound(err)
+		return sandbox, false, p.client.remove(ctx, sandbox)
 	}
 	return nil, foreign, nil
 }

@@ -70,7 +70,7 @@ func TestExpiry(t *testing.T) {
 		claim := f.claim("c")
 		claim.Status.Sandbox = ext.ClaimedSandbox{}
 		require.NoError(t, f.fixture.client.Status().Update(t.Context(), claim))
-		f.r.claims.forget(client.ObjectKeyFromObject(claim))
+		f.shared.client.forget(claim)
 		f.now = at
 		f.must("c")
 		f.must("c")
@@ -79,7 +79,7 @@ func TestExpiry(t *testing.T) {
 	t.Run("retain spares somebody else's sandbox", func(t *testing.T) {
 		f := adoptedFixture(t, expiringClaim(at, ext.ClaimShutdownRetain))
 		giveTo(f, "m", newClaim("x"))
-		f.r.sandboxes.forget(client.ObjectKeyFromObject(f.sandbox("m")))
+		f.shared.client.forget(f.sandbox("m"))
 		f.now = at
 		f.must("c")
 		f.must("c")
@@ -142,7 +142,7 @@ func TestExpiry(t *testing.T) {
 	t.Run("a claim that is being deleted is left alone", func(t *testing.T) {
 		f := adoptedFixture(t, expiringClaim(at, ext.ClaimShutdownDelete), func(c *ext.SandboxClaim) { c.Finalizers = []string{"example.com/x"} })
 		require.NoError(t, f.fixture.client.Delete(t.Context(), f.claim("c")))
-		f.r.claims.forget(client.ObjectKeyFromObject(f.claim("c")))
+		f.shared.client.forget(f.claim("c"))
 		f.now = at
 		f.wrote()
 		f.must("c")

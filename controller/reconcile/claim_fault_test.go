@@ -92,11 +92,8 @@ func (w *world) checkServed() {
 	assert.EqualValues(t, faultMembers, pool.Status.ReadyReplicas)
 	// Every member can be had, also those that a claim wanted and did not get.
 	for _, sb := range all[*agents.Sandbox](w) {
-		if pool, adoptable := memberOf(sb); adoptable {
-			key := types.NamespacedName{Namespace: "ns", Name: pool}
-			w.life.claims.candidates.mu.Lock()
-			assert.Contains(t, w.life.claims.candidates.pools[key].nodeOf, sb.Name, "in the queue")
-			w.life.claims.candidates.mu.Unlock()
+		if adoptable(sb) {
+			assert.True(t, contains(w.life.claims.candidates, sb.Name), "in the queue")
 		}
 	}
 }

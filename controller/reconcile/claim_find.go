@@ -4,8 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/types"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -39,7 +38,7 @@ func (p *claimPass) sandbox(ctx context.Context) (*agents.Sandbox, error) {
 
 func (p *claimPass) checkMetadata() error {
 	extra := &p.claim.Spec.AdditionalPodMetadata
-	if len(extra.Labels) == 0 && len(extra.Annotations) == 0 {
+	if !hasPodMetadata(extra) {
 		return nil
 	}
 	domains, err := readLabelDomains(p.labelDomains)
@@ -47,7 +46,7 @@ func (p *claimPass) checkMetadata() error {
 		return fmt.Errorf("read the allowed label domains: %w", err)
 	}
 	if err := checkPodMetadata(extra, domains); err != nil {
-		return invalidMetadata(err)
+		return &problem{reason: reasonInvalidMetadata, message: err.Error()}
 	}
 	return nil
 }
@@ -65,7 +64,7 @@ func (p *claimPass) resume(ctx context.Context, name string) (*agents.Sandbox, e
 		p.migrateAssignment(ctx, name)
 		return p.keep(ctx, sandbox)
 	}
-	if pool, adoptable := memberOf(sandbox); !adoptable || pool != p.claim.Spec.WarmPoolRef.Name {
+	if !adoptableFrom(p.claim.Spec.WarmPoolRef.Name, sandbox) {
 		err := p.unassign(ctx, name)
 		if err == nil {
 			p.queueMember(sandbox) // another claim may have it
@@ -81,10 +80,10 @@ func (p *claimPass) migrateAssignment(ctx context.Context, name string) {
 	if p.claim.Labels[proto.LabelAssignedSandboxName] == "" {
 		return
 	}
-	change := &metaChange{}
-	change.setAnnotation(proto.AnnotationAssignedSandboxName, name)
-	change.deleteLabel(proto.LabelAssignedSandboxName)
-	if err := p.patchMetadata(ctx, change); err != nil {
+	if err := p.patchMetadata(ctx, func(claim *ext.SandboxClaim) {
+		metav1.SetMetaDataAnnotation(&claim.ObjectMeta, proto.AnnotationAssignedSandboxName, name)
+		delete(claim.Labels, proto.LabelAssignedSandboxName)
+	}); err != nil {
 		logf.FromContext(ctx).Error(err, "cannot move the assigned sandbox from the label to the annotation")
 	}
 }
@@ -155,54 +154,47 @@ func (p *claimPass) confirmNewest(ctx context.Context) error {
 
 // readCached returns a Sandbox as this process knows it, nil when it does not. The result is shared.
 func (p *claimPass) readCached(ctx context.Context, name string) (*agents.Sandbox, error) {
-	key := types.NamespacedName{Namespace: p.claim.Namespace, Name: name}
-	sandbox := &agents.Sandbox{}
-	if err := p.client.Get(ctx, key, sandbox, client.UnsafeDisableDeepCopy); err != nil {
-		return nil, client.IgnoreNotFound(err)
-	}
-	sandbox, _ = p.sandboxes.newest(key, sandbox, true)
-	return sandbox, nil
+	return get[agents.Sandbox](ctx, p.client, p.key(name))
 }
 
 // readThrough is readCached, except that only the API server is believed when it says that there is no such Sandbox.
 func (p *claimPass) readThrough(ctx context.Context, name string) (*agents.Sandbox, error) {
-	sandbox, err := p.readCached(ctx, name)
-	if sandbox != nil || err != nil {
-		return sandbox, err
-	}
-	return p.readLive(ctx, name)
+	return getThrough[agents.Sandbox](ctx, p.client, p.key(name))
 }
 
+// readLive reads a Sandbox from the API server.
 func (p *claimPass) readLive(ctx context.Context, name string) (*agents.Sandbox, error) {
-	sandbox := &agents.Sandbox{}
-	if err := p.live.Get(ctx, types.NamespacedName{Namespace: p.claim.Namespace, Name: name}, sandbox); err != nil {
-		return nil, client.IgnoreNotFound(err)
-	}
-	return sandbox, nil
+	return get[agents.Sandbox](ctx, p.live, p.key(name))
+}
+
+func (p *claimPass) key(name string) client.ObjectKey {
+	return client.ObjectKey{Namespace: p.claim.Namespace, Name: name}
 }
 
 // warmPool returns the claim's pool. The result is shared.
 func (p *claimPass) warmPool(ctx context.Context) (*ext.SandboxWarmPool, error) {
-	pool := &ext.SandboxWarmPool{}
-	err := p.getThrough(ctx, poolOf(p.claim), pool)
-	if apierrors.IsNotFound(err) {
-		return nil, warmPoolNotFound(p.claim.Spec.WarmPoolRef.Name)
+	pool, err := getThrough[ext.SandboxWarmPool](ctx, p.client, poolOf(p.claim))
+	if err == nil && pool == nil {
+		err = warmPoolNotFound(p.claim.Spec.WarmPoolRef.Name)
 	}
 	return pool, err
 }
 
 // template returns a template of the claim's namespace. The result is shared.
 func (p *claimPass) template(ctx context.Context, name string) (*ext.SandboxTemplate, error) {
-	template := &ext.SandboxTemplate{}
-	err := p.getThrough(ctx, types.NamespacedName{Namespace: p.claim.Namespace, Name: name}, template)
-	if apierrors.IsNotFound(err) {
-		return nil, templateNotFound(name)
+	template, err := getThrough[ext.SandboxTemplate](ctx, p.client, p.key(name))
+	if err == nil && template == nil {
+		err = &problem{reason: reasonTemplateNotFound, message: fmt.Sprintf("SandboxTemplate %q not found", name), retryAfter: missingRecheck}
 	}
 	return template, err
 }
 
-// templateOfPool returns the template of the claim's pool.
-func (p *claimPass) templateOfPool(ctx context.Context) (*ext.SandboxTemplate, error) {
+// templateOf returns the template that a Sandbox was made from. That is not always the one of the claim's pool: a pool
+// may have been pointed to another since, and a claim to another pool, neither of which concerns this Sandbox.
+func (p *claimPass) templateOf(ctx context.Context, sandbox *agents.Sandbox) (*ext.SandboxTemplate, error) {
+	if name := sandbox.Annotations[proto.AnnotationTemplateRef]; name != "" {
+		return p.template(ctx, name)
+	}
 	pool, err := p.warmPool(ctx)
 	if err != nil {
 		return nil, err
@@ -210,12 +202,45 @@ func (p *claimPass) templateOfPool(ctx context.Context) (*ext.SandboxTemplate, e
 	return p.template(ctx, pool.Spec.TemplateRef.Name)
 }
 
-// getThrough reads from the cache, and from the API server what the cache does not have: clients give up for good on a
+// getThrough is get, except that it asks the API server for what the cache does not have: clients give up for good on a
 // claim whose pool or template is said not to exist.
-func (p *claimPass) getThrough(ctx context.Context, key types.NamespacedName, obj client.Object) error {
-	err := p.client.Get(ctx, key, obj, client.UnsafeDisableDeepCopy)
-	if apierrors.IsNotFound(err) {
-		return p.live.Get(ctx, key, obj)
+func getThrough[T any, P apiObject[T]](ctx context.Context, s *store, key client.ObjectKey) (P, error) {
+	obj, err := get[T, P](ctx, s, key)
+	if obj != nil || err != nil {
+		return obj, err
 	}
-	return err
+	return get[T, P](ctx, s.live, key)
+}
+
+// keep brings the metadata of the claim's Sandbox in line with its template and with the claim. The pod's spec never
+// changes.
+func (p *claimPass) keep(ctx context.Context, sandbox *agents.Sandbox) (*agents.Sandbox, error) {
+	template, err := p.templateOf(ctx, sandbox)
+	if err != nil && hasPodMetadata(&p.claim.Spec.AdditionalPodMetadata) {
+		return sandbox, err // what the claim asks for cannot be checked against the template
+	}
+	var pod agents.PodMetadata
+	if err == nil {
+		if pod, err = claimedPodMetadata(p.claim, template); err != nil {
+			return sandbox, err
+		}
+	}
+	return patch(ctx, p.client, sandbox, unlocked, func(sb *agents.Sandbox) {
+		if sb.Labels[proto.LabelLaunchType] == "" {
+			metav1.SetMetaDataLabel(&sb.ObjectMeta, proto.LabelLaunchType, launchType(p.claim, sb))
+		}
+		if template != nil {
+			sb.Spec.PodTemplate.Metadata = pod
+			sb.Labels[proto.LabelTemplateRefHash] = proto.NameHash(template.Name)
+			setOrDelete(&sb.Labels, proto.LabelCreatedBy, p.claim.Labels[proto.LabelCreatedBy])
+		}
+	})
+}
+
+// launchType tells how a claimed Sandbox without a launch type came about.
+func launchType(claim *ext.SandboxClaim, sandbox *agents.Sandbox) string {
+	if sandbox.Name != claim.Name || assignedSandbox(claim) == sandbox.Name {
+		return proto.LaunchWarm
+	}
+	return proto.LaunchCold
 }

@@ -138,31 +138,3 @@ func addKeys(what string, to, from map[string]string) error {
 	}
 	return nil
 }
-
-// keyChanges is the part of a merge patch that turns have into want.
-func keyChanges(have, want map[string]string) fields {
-	changes := fields{}
-	for key := range have {
-		if _, keep := want[key]; !keep {
-			changes[key] = nil
-		}
-	}
-	for key, value := range want {
-		if old, ok := have[key]; !ok || old != value {
-			changes[key] = value
-		}
-	}
-	return changes
-}
-
-// podMetadataChanges is the value of spec.podTemplate.metadata in a merge patch, empty when nothing differs.
-func podMetadataChanges(have, want *agents.PodMetadata) fields {
-	changes := fields{}
-	if labels := keyChanges(have.Labels, want.Labels); len(labels) > 0 {
-		changes["labels"] = labels
-	}
-	if annotations := keyChanges(have.Annotations, want.Annotations); len(annotations) > 0 {
-		changes["annotations"] = annotations
-	}
-	return changes
-}

@@ -118,13 +118,3 @@ func TestClaimedPodMetadata(t *testing.T) {
 		})
 	}
 }
-
-func TestPodMetadataChanges(t *testing.T) {
-	have := agents.PodMetadata{Labels: map[string]string{"keep": "1", "change": "1", "drop": "1"}, Annotations: map[string]string{"drop": "1"}}
-	want := agents.PodMetadata{Labels: map[string]string{"keep": "1", "change": "2", "add": ""}}
-	assert.Equal(t, fields{
-		"labels":      fields{"change": "2", "drop": nil, "add": ""},
-		"annotations": fields{"drop": nil},
-	}, podMetadataChanges(&have, &want))
-	assert.Empty(t, podMetadataChanges(&want, &want))
-}

@@ -6,7 +6,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -22,13 +21,7 @@ import (
 )
 
 func newClaimReconciler(s *shared, o Options) *claimReconciler {
-	return &claimReconciler{
-		shared:       s,
-		options:      o,
-		labelDomains: labelDomainsFile,
-		observed:     newFirstObserved(s.now),
-		claims:       newOwnWrites[*ext.SandboxClaim](s.now),
-	}
+	return &claimReconciler{shared: s, options: o, labelDomains: labelDomainsFile}
 }
 
 func setupClaim(mgr ctrl.Manager, o Options, s *shared) error {
@@ -37,14 +30,14 @@ func setupClaim(mgr ctrl.Manager, o Options, s *shared) error {
 		Named("sandboxclaim").
 		For(&ext.SandboxClaim{}, builder.WithPredicates(r.claimEvents())).
 		Owns(&agents.Sandbox{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: ownedSandboxChanged})).
-		Watches(&agents.Sandbox{}, r.memberEvents()).
 		Watches(&ext.SandboxWarmPool{}, handler.EnqueueRequestsFromMapFunc(r.unboundClaims),
-			builder.WithPredicates(predicate.GenerationChangedPredicate{}, predicate.Funcs{DeleteFunc: r.poolDeleted})).
+			builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&ext.SandboxTemplate{}, handler.EnqueueRequestsFromMapFunc(r.claimsOfTemplate),
 			builder.WithPredicates(predicate.Funcs{
 				UpdateFunc: func(event.UpdateEvent) bool { return false },
 				DeleteFunc: func(event.DeleteEvent) bool { return false },
 			})).
+		WithEventFilter(s.client.forgetDeleted()).
 		WithOptions(controller.Options{MaxConcurrentReconciles: o.ClaimWorkers}).
 		Complete(r)
 }
@@ -55,12 +48,12 @@ func (r *claimReconciler) claimEvents() predicate.Predicate {
 	return predicate.Funcs{
 		CreateFunc: func(e event.CreateEvent) bool {
 			if e.Object.GetAnnotations()[proto.AnnotationControllerFirstObserved] == "" {
-				r.observed.at(e.Object.GetUID())
+				r.observedAt(e.Object.GetUID())
 			}
 			return true
 		},
 		UpdateFunc: func(e event.UpdateEvent) bool {
-			return !r.claims.echoes(e.ObjectNew.(*ext.SandboxClaim))
+			return !r.client.echoes(e.ObjectNew)
 		},
 		DeleteFunc: func(e event.DeleteEvent) bool {
 			r.claimDeleted(e.Object.(*ext.SandboxClaim))
@@ -72,15 +65,9 @@ func (r *claimReconciler) claimEvents() predicate.Predicate {
 // claimDeleted drops what is remembered of the claim. A pool member that it was committed to and did not adopt is free
 // again.
 func (r *claimReconciler) claimDeleted(claim *ext.SandboxClaim) {
-	r.observed.forget(claim.UID)
-	r.claims.forget(client.ObjectKeyFromObject(claim))
-	name := assignedSandbox(claim)
-	if name == "" {
-		return
-	}
-	member := &agents.Sandbox{}
-	key := types.NamespacedName{Namespace: claim.Namespace, Name: name}
-	if r.client.Get(context.Background(), key, member, client.UnsafeDisableDeepCopy) == nil {
+	r.observed.Delete(claim.UID)
+	key := client.ObjectKey{Namespace: claim.Namespace, Name: assignedSandbox(claim)}
+	if member, err := get[agents.Sandbox](context.Background(), r.client, key); err == nil && member != nil {
 		r.queueMember(member)
 	}
 }
@@ -96,48 +83,6 @@ func ownedSandboxChanged(e event.UpdateEvent) bool {
 	return was.DeletionTimestamp.IsZero() != is.DeletionTimestamp.IsZero() ||
 		!equality.Semantic.DeepEqual(was.Status.PodIPs, is.Status.PodIPs) ||
 		!same(agents.ConditionReady) || !same(agents.ConditionFinished)
-}
-
-// memberEvents keeps the queue of candidates. It enqueues no claim.
-func (r *claimReconciler) memberEvents() handler.EventHandler {
-	type queue = workqueue.TypedRateLimitingInterface[ctrl.Request]
-	return handler.Funcs{
-		CreateFunc: func(_ context.Context, e event.CreateEvent, _ queue) {
-			r.queueMember(e.Object.(*agents.Sandbox))
-		},
-		UpdateFunc: func(_ context.Context, e event.UpdateEvent, _ queue) {
-			was, is := e.ObjectOld.(*agents.Sandbox), e.ObjectNew.(*agents.Sandbox)
-			oldPool, wasAdoptable := memberOf(was)
-			newPool, adoptable := memberOf(is)
-			if wasAdoptable && (!adoptable || oldPool != newPool) {
-				r.dropMember(was, oldPool)
-			}
-			if adoptable && (!wasAdoptable || oldPool != newPool || was.Status.NodeName != is.Status.NodeName) {
-				r.queueMember(is)
-			}
-		},
-		DeleteFunc: func(_ context.Context, e event.DeleteEvent, _ queue) {
-			sandbox := e.Object.(*agents.Sandbox)
-			if owner := controllerOf(sandbox); owner != nil {
-				r.dropMember(sandbox, owner.Name)
-			}
-		},
-	}
-}
-
-func (r *claimReconciler) queueMember(sandbox *agents.Sandbox) {
-	if pool, adoptable := memberOf(sandbox); adoptable {
-		r.candidates.add(types.NamespacedName{Namespace: sandbox.Namespace, Name: pool}, sandbox.Name, sandbox.Status.NodeName)
-	}
-}
-
-func (r *claimReconciler) dropMember(sandbox *agents.Sandbox, pool string) {
-	r.candidates.remove(types.NamespacedName{Namespace: sandbox.Namespace, Name: pool}, sandbox.Name)
-}
-
-func (r *claimReconciler) poolDeleted(e event.DeleteEvent) bool {
-	r.candidates.dropPool(client.ObjectKeyFromObject(e.Object))
-	return true
 }
 
 // unboundClaims lists the claims of a pool that have no Sandbox yet.
@@ -157,15 +102,13 @@ func (r *claimReconciler) claimsOfTemplate(ctx context.Context, template client.
 }
 
 func (r *claimReconciler) claimsOfPool(ctx context.Context, pool types.NamespacedName, wanted func(*ext.SandboxClaim) bool) []ctrl.Request {
-	claims := &ext.SandboxClaimList{}
-	if err := r.client.List(ctx, claims, client.InNamespace(pool.Namespace),
-		client.MatchingFields{indexPool: pool.Name}, client.UnsafeDisableDeepCopy); err != nil {
+	claims, err := list[*ext.SandboxClaim](ctx, r.client, &ext.SandboxClaimList{}, pool.Namespace, indexPool, pool.Name)
+	if err != nil {
 		logf.FromContext(ctx).Error(err, "cannot list the claims of a pool", "pool", pool.Name)
-		return nil
 	}
 	var requests []ctrl.Request
-	for i := range claims.Items {
-		if claim := &claims.Items[i]; claim.DeletionTimestamp.IsZero() && wanted(claim) {
+	for _, claim := range claims {
+		if claim.DeletionTimestamp.IsZero() && wanted(claim) {
 			requests = append(requests, ctrl.Request{NamespacedName: client.ObjectKeyFromObject(claim)})
 		}
 	}

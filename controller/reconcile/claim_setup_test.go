@@ -2,9 +2,9 @@ package reconcile
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
@@ -64,20 +64,21 @@ func TestCandidateEvents(t *testing.T) {
 		"any other, queued":    {true, member(), member(), true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := newClaimFixture(t)
+			f := newPoolFixture(t)
 			if c.queued {
 				f.r.queueMember(member())
 			}
+			q := &pooled{added: map[string]time.Duration{}}
 			h := f.r.memberEvents()
 			switch {
 			case c.was == nil:
-				h.Create(t.Context(), event.CreateEvent{Object: c.is}, nil)
+				h.Create(t.Context(), event.CreateEvent{Object: c.is}, q)
 			case c.is == nil:
-				h.Delete(t.Context(), event.DeleteEvent{Object: c.was}, nil)
+				h.Delete(t.Context(), event.DeleteEvent{Object: c.was}, q)
 			default:
-				h.Update(t.Context(), event.UpdateEvent{ObjectOld: c.was, ObjectNew: c.is}, nil)
+				h.Update(t.Context(), event.UpdateEvent{ObjectOld: c.was, ObjectNew: c.is}, q)
 			}
-			assert.Equal(t, c.want, f.r.candidates.take(poolKey, anyNode, takeAny) != "")
+			assert.Equal(t, c.want, take(f.r.candidates, poolKey) != "")
 		})
 	}
 }
@@ -93,21 +94,24 @@ func TestClaimEvents(t *testing.T) {
 	}
 	assert.True(t, events.Create(event.CreateEvent{Object: version("1")}))
 	assert.True(t, update("5"), "somebody else's write")
-	f.r.claims.record(version("9"))
+	f.shared.client.remember(version("9"), false)
 	assert.False(t, update("7"), "older than our last write, which saw it")
 	assert.False(t, update("9"), "our last write")
 	assert.True(t, update("9"), "known to the cache now, so a resync")
-	f.r.claims.record(version("12"))
+	f.shared.client.remember(version("12"), false)
 	assert.True(t, update("13"), "somebody else's write on top")
-	assert.Empty(t, f.r.claims.byKey, "nothing is kept that the cache has")
+	assert.Empty(t, f.shared.client.own, "nothing is kept that the cache has")
 
-	first := f.r.observed.at("uid-of-c")
+	first := f.r.observedAt("uid-of-c")
 	f.now = f.now.Add(1)
-	assert.Equal(t, first, f.r.observed.at("uid-of-c"), "seen with its creation")
-	f.r.claims.record(version("15"))
-	assert.False(t, events.Delete(event.DeleteEvent{Object: version("16")}))
-	assert.Empty(t, f.r.claims.byKey)
-	assert.Empty(t, f.r.observed.times)
+	assert.Equal(t, first, f.r.observedAt("uid-of-c"), "seen with its creation")
+	f.shared.client.remember(version("15"), false)
+	gone := event.DeleteEvent{Object: version("16")}
+	assert.True(t, f.shared.client.forgetDeleted().Delete(gone), "which every controller asks first")
+	assert.False(t, events.Delete(gone))
+	assert.Empty(t, f.shared.client.own)
+	_, known := f.r.observed.Load("uid-of-c")
+	assert.False(t, known)
 }
 
 func TestDeletedClaimFreesItsCandidate(t *testing.T) {
@@ -125,7 +129,7 @@ func TestDeletedClaimFreesItsCandidate(t *testing.T) {
 			f := newClaimFixture(t, c.sandbox)
 			f.r.candidates.dropPool(poolKey)
 			f.r.claimDeleted(claim)
-			assert.Equal(t, c.want, f.r.candidates.take(poolKey, anyNode, takeAny))
+			assert.Equal(t, c.want, take(f.r.candidates, poolKey))
 		})
 	}
 }
@@ -147,8 +151,4 @@ func TestClaimsThatAPoolOrTemplateWakes(t *testing.T) {
 		woken = append(woken, r.Name)
 	}
 	assert.ElementsMatch(t, []string{"unbound", "bound"}, woken, "by the template")
-
-	f.r.candidates.add(poolKey, "m", "")
-	require.True(t, f.r.poolDeleted(event.DeleteEvent{Object: newPool()}))
-	assert.Empty(t, f.r.candidates.pools)
 }

@@ -3,13 +3,12 @@ package reconcile
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	agents "github.com/dovakiin0/agent-sandbox/proto/agents/v1beta1"
 	ext "github.com/dovakiin0/agent-sandbox/proto/extensions/v1beta1"
@@ -65,7 +64,7 @@ func claimReady(outcome claimOutcome) metav1.Condition {
 	notReady := func(reason, message string) metav1.Condition {
 		return metav1.Condition{Status: metav1.ConditionFalse, Reason: reason, Message: message}
 	}
-	if known := (*problem)(nil); errors.As(outcome.err, &known) {
+	if known := problemOf(outcome.err); known != nil {
 		return notReady(known.reason, known.message)
 	}
 	switch sandbox := outcome.sandbox; {
@@ -110,17 +109,65 @@ func claimFinished(claim *ext.SandboxClaim, outcome claimOutcome) *metav1.Condit
 	return &mirrored
 }
 
-// claimStatusPatch turns the status of claim into status. It is nil when they agree.
-func claimStatusPatch(claim *ext.SandboxClaim, status *ext.SandboxClaimStatus) client.Patch {
-	if equality.Semantic.DeepEqual(claim.Status, *status) {
-		return nil
-	}
-	sandbox := any(nil)
-	if status.Sandbox.Name != "" {
-		sandbox = fields{"name": status.Sandbox.Name, "podIPs": status.Sandbox.PodIPs}
-	}
-	return mergePatch(fields{
-		"metadata": fields{"resourceVersion": claim.ResourceVersion},
-		"status":   fields{"conditions": status.Conditions, "sandbox": sandbox},
-	})
+// Reasons of a claim's Ready condition, beside those it copies from its Sandbox. Clients branch on them.
+const (
+	reasonTemplateNotFound     = "TemplateNotFound"
+	reasonWarmPoolNotFound     = "WarmPoolNotFound"
+	reasonAdoptionConflict     = "AdoptionConflict"
+	reasonSandboxCreatePending = "SandboxCreatePending"
+	reasonInvalidMetadata      = "InvalidMetadata"
+	reasonEnvVarsRejected      = "EnvVarsInjectionRejected"
+	reasonVolumesRejected      = "VolumeClaimTemplatesError"
+	reasonClaimExpired         = "ClaimExpired"
+	reasonSandboxMissing       = "SandboxMissing"
+	reasonSandboxNotReady      = "SandboxNotReady"
+)
+
+const (
+	missingRecheck = time.Minute            // watches wake the claim sooner
+	createRecheck  = 200 * time.Millisecond // the cache shows a creation within milliseconds
+)
+
+// problem is an error that has a reason of its own in the Ready condition of a claim. One without a reason ends the pass
+// without a status.
+type problem struct {
+	reason  string
+	message string
+	// What to do next: look again after a time, or back off, or else wait until somebody changes something.
+	retryAfter time.Duration
+	backOff    bool
 }
+
+func (p *problem) Error() string { return p.message }
+
+// problemOf returns the problem that err is, nil if it is none.
+func problemOf(err error) *problem {
+	known, _ := errors.AsType[*problem](err)
+	return known
+}
+
+// isMissing reports whether err says that a template or a pool does not exist.
+func isMissing(err error) bool {
+	known := problemOf(err)
+	return known != nil && (known.reason == reasonTemplateNotFound || known.reason == reasonWarmPoolNotFound)
+}
+
+func warmPoolNotFound(name string) error {
+	return &problem{reason: reasonWarmPoolNotFound, message: fmt.Sprintf("SandboxWarmPool %q not found", name), retryAfter: missingRecheck}
+}
+
+func adoptionConflict(format string, args ...any) error {
+	return &problem{
+		reason:  reasonAdoptionConflict,
+		message: fmt.Sprintf(format, args...) + "; the next pass retries from a converged view",
+		backOff: true,
+	}
+}
+
+func envRejected(message string) error {
+	return &problem{reason: reasonEnvVarsRejected, message: message}
+}
+
+// errStaleClaim ends a pass without a trace: the claim was changed behind the pass's back, and that change brings the
+// next pass.
+var errStaleClaim = errors.New("the claim has changed since it was read")

@@ -249,7 +249,7 @@ func TestCandidateCheck(t *testing.T) {
 			f.r.candidates.add(poolKey, "second", "")
 			f.must("c")
 			assert.Equal(t, c.want, f.claim("c").Status.Sandbox.Name)
-			assert.Equal(t, c.queued, f.r.candidates.pools[poolKey].nodeOf["first"] == "" && contains(f.r.candidates, "first"))
+			assert.Equal(t, c.queued, contains(f.r.candidates, "first"))
 		})
 	}
 
@@ -296,8 +296,10 @@ func TestCandidateCheck(t *testing.T) {
 }
 
 func contains(c *candidates, name string) bool {
-	_, queued := c.pools[poolKey].nodeOf[name]
-	return queued
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	queue := c.pools[poolKey]
+	return queue != nil && queue.find(name) >= 0
 }
 
 func TestClaimWaitsForAddresses(t *testing.T) {
@@ -387,7 +389,7 @@ func TestClaimProblems(t *testing.T) {
 
 // notCached hides objects from the cache and leaves them to live reads.
 func (f *claimFixture) notCached(hidden ...client.Object) {
-	f.r.shared.client = interceptor.NewClient(f.fixture.client, interceptor.Funcs{
+	f.shared.client.Client = interceptor.NewClient(f.fixture.client, interceptor.Funcs{
 		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
 			for _, h := range hidden {
 				if kindOf(h) == kindOf(obj) && h.GetName() == key.Name {
@@ -426,7 +428,7 @@ func TestClaimReadsThroughAColdCache(t *testing.T) {
 		claim.Annotations[proto.AnnotationAssignedSandboxName] = "a"
 		f := newClaimFixture(t, newTemplate(), newPool(), newPoolMember("a", controlledByClaim(claim)), claim)
 		stale.ResourceVersion = "1"
-		f.r.shared.client = interceptor.NewClient(f.fixture.client, interceptor.Funcs{
+		f.shared.client.Client = interceptor.NewClient(f.fixture.client, interceptor.Funcs{
 			Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
 				if out, ok := obj.(*ext.SandboxClaim); ok {
 					*out = *stale

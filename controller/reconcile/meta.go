@@ -39,10 +39,7 @@ func controllerKind(obj metav1.Object, group, kind string) bool {
 }
 
 func refGroup(ref *metav1.OwnerReference) string {
-	group, _, found := strings.Cut(ref.APIVersion, "/")
-	if !found {
-		return "" // the core group has no slash
-	}
+	group, _, _ := strings.Cut(ref.APIVersion, "/") // which is not right for the core group, and that owns nothing here
 	return group
 }
 
@@ -87,3 +84,18 @@ func normalizeCreatedBy(value string) string {
 	}
 	return "unknown"
 }
+
+// setOrDelete sets a label or an annotation, or deletes it when the value is "".
+func setOrDelete(m *map[string]string, key, value string) {
+	switch {
+	case value == "":
+		delete(*m, key)
+	case *m == nil:
+		*m = map[string]string{key: value}
+	default:
+		(*m)[key] = value
+	}
+}
+
+// hasPodMetadata reports whether there is anything in it.
+func hasPodMetadata(m *agents.PodMetadata) bool { return len(m.Labels) > 0 || len(m.Annotations) > 0 }

@@ -60,6 +60,9 @@ func gather(t *testing.T, from prometheus.Gatherer) map[string]float64 {
 }
 
 func TestClaimMetrics(t *testing.T) {
+	for _, metric := range []interface{ Reset() }{claimStartup, claimControllerStartup, claimClientStartup, sandboxCreation, claimCreation} {
+		metric.Reset() // of an earlier run
+	}
 	now := time.Unix(1000, 0).UTC()
 	claim := &ext.SandboxClaim{}
 	claim.Namespace = "metrics"

@@ -3,8 +3,10 @@ package reconcile
 import (
 	"context"
 	"encoding/json"
+	"reflect"
+	"strings"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -12,80 +14,115 @@ import (
 // fields is one level of a JSON merge patch (RFC 7396): a nil value deletes the key, a list replaces the whole list.
 type fields = map[string]any
 
-// mergePatch makes a JSON merge patch of body. Patches are built by hand because a diff of two whole objects costs more
-// than the rest of a pass. Body must be marshalable, as every type of the Kubernetes API is.
-func mergePatch(body any) client.Patch {
-	data, err := json.Marshal(body)
-	if err != nil {
-		panic("BUG: merge patch cannot be marshalled: " + err.Error())
-	}
-	return client.RawPatch(types.MergePatchType, data)
-}
+// Whether a write is refused if the object has changed since it was read.
+const (
+	locked   = true
+	unlocked = false
+)
 
-// metaChange collects changes to the metadata of one object. Its zero value changes nothing.
-type metaChange struct {
-	labels          fields
-	annotations     fields
-	owners          []metav1.OwnerReference // replaces the whole list unless nil
-	resourceVersion string                  // optimistic lock unless empty
-}
-
-func (c *metaChange) setLabel(key, value string)      { set(&c.labels, key, value) }
-func (c *metaChange) deleteLabel(key string)          { set(&c.labels, key, nil) }
-func (c *metaChange) setAnnotation(key, value string) { set(&c.annotations, key, value) }
-func (c *metaChange) deleteAnnotation(key string)     { set(&c.annotations, key, nil) }
-
-func set(f *fields, key string, value any) {
-	if *f == nil {
-		*f = fields{}
-	}
-	(*f)[key] = value
-}
-
-// empty reports whether the change would leave the object as it is. A lock alone changes nothing.
-func (c *metaChange) empty() bool {
-	return len(c.labels) == 0 && len(c.annotations) == 0 && c.owners == nil
-}
-
-// body is the value of the key "metadata" in a merge patch, for patches that change more than metadata.
-func (c *metaChange) body() fields {
-	m := fields{}
-	if len(c.labels) > 0 {
-		m["labels"] = c.labels
-	}
-	if len(c.annotations) > 0 {
-		m["annotations"] = c.annotations
-	}
-	if c.owners != nil {
-		m["ownerReferences"] = c.owners
-	}
-	if c.resourceVersion != "" {
-		m["resourceVersion"] = c.resourceVersion
-	}
-	return m
-}
-
-// patch is the merge patch that makes the change.
-func (c *metaChange) patch() client.Patch {
-	return mergePatch(fields{"metadata": c.body()})
-}
-
-// patcher is what client.Client and client.StatusWriter have in common here.
-type patcher[O any] interface {
-	Patch(ctx context.Context, obj client.Object, patch client.Patch, opts ...O) error
-}
-
-// applyPatch sends patch for the object named by obj and returns the object as the server has it now. The answer goes
-// into a fresh object: decoding into one in use would keep map keys that the patch deleted, and obj may belong to the cache.
-func applyPatch[T any, O any, P interface {
+// apiObject is a pointer to a type of the API.
+type apiObject[T any] interface {
 	*T
 	client.Object
-}](ctx context.Context, w patcher[O], obj P, patch client.Patch) (P, error) {
+	DeepCopy() *T
+}
+
+// patch makes a change to an object, which is shared, and returns it as the API server has it then, or as it was in case of
+// an error. Nothing is written when the change changes nothing. One call changes the status or all the rest.
+func patch[T any, P apiObject[T]](ctx context.Context, s *store, have P, lock bool, change func(P)) (P, error) {
+	want := P(have.DeepCopy())
+	change(want)
+	return write(ctx, s, have, want, lock)
+}
+
+// write is patch for a change that was made to a copy before.
+func write[T any, P apiObject[T]](ctx context.Context, s *store, have, want P, lock bool) (P, error) {
+	body := diff(have, want)
+	if len(body) == 0 {
+		return have, nil
+	}
+	if lock {
+		metadata, ok := body["metadata"].(fields)
+		if !ok {
+			metadata = fields{}
+			body["metadata"] = metadata
+		}
+		metadata["resourceVersion"] = have.GetResourceVersion()
+	}
+	fresh, err := send(ctx, s, have, body)
+	if err != nil {
+		return have, err
+	}
+	s.remember(fresh, false)
+	return fresh, nil
+}
+
+// send sends the patch for the object named by obj, and returns the answer without remembering it. The answer goes into a
+// fresh object: decoding into one in use would keep map keys that the patch deleted.
+func send[T any, P apiObject[T]](ctx context.Context, s *store, obj P, body fields) (P, error) {
+	data, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
 	fresh := P(new(T))
 	fresh.SetNamespace(obj.GetNamespace())
 	fresh.SetName(obj.GetName())
-	if err := w.Patch(ctx, fresh, patch); err != nil {
+	merge := client.RawPatch(types.MergePatchType, data)
+	if _, status := body["status"]; status {
+		err = s.Status().Patch(ctx, fresh, merge)
+	} else {
+		err = s.Patch(ctx, fresh, merge)
+	}
+	if err != nil {
 		return nil, err
 	}
 	return fresh, nil
+}
+
+// diff returns the merge patch that turns one object into another. It compares the Go values: the usual way, by the JSON
+// of both whole objects, costs more than the rest of a pass.
+func diff[T any](have, want *T) fields {
+	body := fields{}
+	diffStruct(reflect.ValueOf(have).Elem(), reflect.ValueOf(want).Elem(), body)
+	return body
+}
+
+func diffStruct(have, want reflect.Value, body fields) {
+	for i := range have.NumField() {
+		field, a, b := have.Type().Field(i), have.Field(i), want.Field(i)
+		name, options, _ := strings.Cut(field.Tag.Get("json"), ",")
+		sub := fields{}
+		switch {
+		case name == "" && field.Anonymous:
+			diffStruct(a, b, body)
+			continue
+		case equality.Semantic.DeepEqual(a.Interface(), b.Interface()):
+			continue
+		case strings.Contains(options, "omit") && (b.IsZero() || b.Kind() == reflect.Slice && b.Len() == 0):
+			body[name] = nil
+			continue
+		case a.Kind() == reflect.Map:
+			diffMap(a, b, sub)
+		case a.Kind() == reflect.Struct && !field.Type.Implements(reflect.TypeFor[json.Marshaler]()):
+			diffStruct(a, b, sub)
+		default:
+			body[name] = b.Interface()
+			continue
+		}
+		body[name] = sub
+	}
+}
+
+func diffMap(have, want reflect.Value, body fields) {
+	for _, key := range have.MapKeys() {
+		if !want.MapIndex(key).IsValid() {
+			body[key.String()] = nil
+		}
+	}
+	for _, key := range want.MapKeys() {
+		a, b := have.MapIndex(key), want.MapIndex(key)
+		if !a.IsValid() || !equality.Semantic.DeepEqual(a.Interface(), b.Interface()) {
+			body[key.String()] = b.Interface()
+		}
+	}
 }

@@ -231,7 +231,7 @@ func TestPublishOverWhatIsThere(t *testing.T) {
 			pod := ownedBy(sb, runningPod())
 			f := newFixture(t, sb, pod, c.existing)
 			if c.lagging {
-				f.shared.routes.client = &hidden{Client: f.client, hide: func(o client.Object) bool {
+				f.shared.client.Client = &hidden{Client: f.client, hide: func(o client.Object) bool {
 					_, ok := o.(*discoveryv1.EndpointSlice)
 					return ok
 				}}
@@ -275,7 +275,7 @@ func TestConcurrentPublishersWriteOnce(t *testing.T) {
 	sb := newSandbox("s")
 	pod := ownedBy(sb, runningPod())
 	f := newFixture(t, sb, pod)
-	f.shared.routes.client = &hidden{Client: f.client, hide: func(o client.Object) bool {
+	f.shared.client.Client = &hidden{Client: f.client, hide: func(o client.Object) bool {
 		_, ok := o.(*discoveryv1.EndpointSlice)
 		return ok
 	}}

@@ -4,14 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -24,11 +22,14 @@ import (
 	agents "github.com/dovakiin0/agent-sandbox/proto/agents/v1beta1"
 )
 
-// fieldOwner is the field manager of all writes to Sandboxes and what they own.
-const fieldOwner = "sandbox-controller"
-
-// maxWriteBehind bounds the write-behind window: an adopted Pod must lose its eviction mark within a second.
-const maxWriteBehind = time.Second
+const (
+	// maxWriteBehind bounds the write-behind window: an adopted Pod must lose its eviction mark within a second.
+	maxWriteBehind = time.Second
+	// soon brings a Sandbox that was just marked expired back for the pass that tears it down.
+	soon = time.Millisecond
+	// minExpiryWait keeps a Sandbox that is about to expire from coming back again and again.
+	minExpiryWait = 2 * time.Second
+)
 
 // sandboxReconciler keeps the Pod, the PersistentVolumeClaims, the Service and the route of every Sandbox.
 type sandboxReconciler struct {
@@ -36,27 +37,14 @@ type sandboxReconciler struct {
 	clusterDomain string
 	writeBehind   time.Duration
 
-	pods     *ownWrites[*corev1.Pod]
-	services *ownWrites[*corev1.Service]
-	pvcs     *ownWrites[*metav1.PartialObjectMetadata]
-
-	lateMetadata *deferrals // by Pod
-	lateStatus   *deferrals // by Sandbox
+	// due says when a write must be made at the latest that may wait a little, because a more important one on the same
+	// object is likely to follow and make it needless: of the metadata of a Pod, or of the status of a Sandbox. The key is
+	// the object's UID. The write itself is computed anew by the pass that makes it, so a crash loses nothing.
+	due sync.Map
 }
 
 func newSandboxReconciler(s *shared, o Options) *sandboxReconciler {
-	own := *s
-	own.client = client.WithFieldOwner(s.client, fieldOwner)
-	return &sandboxReconciler{
-		shared:        &own,
-		clusterDomain: o.ClusterDomain,
-		writeBehind:   min(o.WriteBehindWindow, maxWriteBehind),
-		pods:          newOwnWrites[*corev1.Pod](s.now),
-		services:      newOwnWrites[*corev1.Service](s.now),
-		pvcs:          newOwnWrites[*metav1.PartialObjectMetadata](s.now),
-		lateMetadata:  newDeferrals(),
-		lateStatus:    newDeferrals(),
-	}
+	return &sandboxReconciler{shared: s, clusterDomain: o.ClusterDomain, writeBehind: min(o.WriteBehindWindow, maxWriteBehind)}
 }
 
 func setupSandbox(mgr ctrl.Manager, o Options, s *shared) error {
@@ -65,38 +53,22 @@ func setupSandbox(mgr ctrl.Manager, o Options, s *shared) error {
 	if _, err := mgr.GetCache().GetInformer(context.Background(), nodeMetadata()); err != nil {
 		return fmt.Errorf("watch nodes: %w", err)
 	}
-	owned := func(forget func(types.NamespacedName)) handler.EventHandler {
-		return forgetDeleted{
-			EventHandler: handler.WithLowPriorityWhenUnchanged(handler.EnqueueRequestForOwner(
-				mgr.GetScheme(), mgr.GetRESTMapper(), &agents.Sandbox{}, handler.OnlyControllerOwner())),
-			forget: forget,
-		}
-	}
+	owner := handler.WithLowPriorityWhenUnchanged(handler.EnqueueRequestForOwner(
+		mgr.GetScheme(), mgr.GetRESTMapper(), &agents.Sandbox{}, handler.OnlyControllerOwner()))
 	tracked := builder.WithPredicates(predicate.NewPredicateFuncs(func(o client.Object) bool {
 		return o.GetLabels()[proto.LabelSandboxNameHash] != ""
 	}))
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("sandbox").
 		For(&agents.Sandbox{}).
-		Watches(&corev1.Pod{}, owned(r.pods.forget), tracked).
-		Watches(&corev1.Service{}, owned(r.services.forget), tracked).
-		Watches(&discoveryv1.EndpointSlice{}, owned(r.routes.slices.forget), builder.WithPredicates(predicate.Funcs{
+		Watches(&corev1.Pod{}, owner, tracked).
+		Watches(&corev1.Service{}, owner, tracked).
+		Watches(&discoveryv1.EndpointSlice{}, owner, builder.WithPredicates(predicate.Funcs{
 			CreateFunc: func(event.CreateEvent) bool { return false }, // ours, or about to be corrected anyway
 		})).
+		WithEventFilter(s.client.forgetDeleted(func(o client.Object) { r.due.Delete(o.GetUID()) })).
 		WithOptions(controller.Options{MaxConcurrentReconciles: o.SandboxWorkers}).
 		Complete(r)
-}
-
-// forgetDeleted drops what is remembered of a deleted object before its owner's pass.
-type forgetDeleted struct {
-	handler.EventHandler
-	forget func(types.NamespacedName)
-}
-
-// Delete implements handler.EventHandler.
-func (h forgetDeleted) Delete(ctx context.Context, e event.DeleteEvent, q workqueue.TypedRateLimitingInterface[ctrl.Request]) {
-	h.forget(client.ObjectKeyFromObject(e.Object))
-	h.EventHandler.Delete(ctx, e, q)
 }
 
 // pass is one reconciliation of one Sandbox.
@@ -112,28 +84,33 @@ func (p *pass) requeueWithin(d time.Duration) {
 	}
 }
 
+// wait reports whether a write to obj that may wait for at most delay does so. If it does, another pass will look again.
+func (r *sandboxReconciler) wait(p *pass, obj client.Object, delay time.Duration) bool {
+	due, _ := r.due.LoadOrStore(obj.GetUID(), r.now().Add(delay))
+	left := due.(time.Time).Sub(r.now())
+	if left > 0 {
+		p.requeueWithin(left)
+	}
+	return left > 0
+}
+
+// annotate sets an annotation of the Sandbox, or removes it when the value is "".
+func (r *sandboxReconciler) annotate(ctx context.Context, p *pass, key, value string) (err error) {
+	p.sb, err = patch(ctx, r.client, p.sb, unlocked, func(sb *agents.Sandbox) { setOrDelete(&sb.Annotations, key, value) })
+	return err
+}
+
 // Reconcile implements reconcile.Reconciler.
 func (r *sandboxReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
-	cached := &agents.Sandbox{}
-	if err := r.client.Get(ctx, req.NamespacedName, cached, client.UnsafeDisableDeepCopy); err != nil {
-		if client.IgnoreNotFound(err) == nil {
-			r.sandboxes.forget(req.NamespacedName)
-			r.lateStatus.done(req.NamespacedName)
-			r.lateMetadata.done(req.NamespacedName)
-		}
-		return ctrl.Result{}, client.IgnoreNotFound(err)
-	}
-	sb, _ := r.sandboxes.newest(req.NamespacedName, cached, true)
-	if !sb.DeletionTimestamp.IsZero() {
-		return ctrl.Result{}, nil // the garbage collector removes what it owns
+	sb, err := get[agents.Sandbox](ctx, r.client, req.NamespacedName)
+	if sb == nil || !sb.DeletionTimestamp.IsZero() {
+		return ctrl.Result{}, err // the garbage collector removes what it owns
 	}
 	ctx, span := startSpan(ctx, "ReconcileSandbox", sb)
 	defer span.End()
 	p := &pass{sb: sb}
 	if value := traceContext(ctx, sb); value != "" {
-		var change metaChange
-		change.setAnnotation(proto.AnnotationTraceContext, value)
-		if err := r.patchSandbox(ctx, p, change); err != nil {
+		if err := r.annotate(ctx, p, proto.AnnotationTraceContext, value); err != nil {
 			return ctrl.Result{}, err
 		}
 	}
@@ -168,15 +145,52 @@ func (r *sandboxReconciler) reconcileChildren(ctx context.Context, p *pass) chil
 	var c children
 	pvcErr := r.reconcilePVCs(ctx, p.sb)
 	c.pod, c.podErr = r.reconcilePod(ctx, p)
-	switch {
-	case isMultiplePods(c.podErr): // nothing is chosen, so nothing is routed, and the Service stays as it is
-		c.err = errors.Join(pvcErr, r.routes.publish(ctx, p.sb, nil))
-	case c.pod == nil && c.podErr != nil: // nothing is known of the Pod, so the route stays as it is
-		svc, err := r.reconcileService(ctx, p.sb)
-		c.service, c.err = svc, errors.Join(pvcErr, c.podErr, err)
-	default:
-		svc, err := r.reconcileService(ctx, p.sb)
-		c.service, c.err = svc, errors.Join(pvcErr, c.podErr, err, r.routes.publish(ctx, p.sb, c.owned(p.sb)))
+	errs := []error{pvcErr}
+	multiple := isMultiplePods(c.podErr)
+	if !multiple { // else the Service stays as it is
+		var err error
+		c.service, err = r.reconcileService(ctx, p.sb)
+		errs = append(errs, c.podErr, err)
 	}
+	if multiple || c.pod != nil || c.podErr == nil { // else nothing is known of the Pod, and the route stays as it is
+		errs = append(errs, r.routes.publish(ctx, p.sb, c.owned(p.sb)))
+	}
+	c.err = errors.Join(errs...)
 	return c
+}
+
+// expired reports whether sb has reached its shutdown time.
+func expired(sb *agents.Sandbox, now time.Time) bool {
+	return sb.Spec.ShutdownTime != nil && !now.Before(sb.Spec.ShutdownTime.Time)
+}
+
+// expire handles a Sandbox past its shutdown time in two passes. The first only says so, since nothing may be torn down
+// that still looks alive; the second tears down.
+func (r *sandboxReconciler) expire(ctx context.Context, p *pass) (ctrl.Result, error) {
+	if !markedExpired(p.sb) {
+		return ctrl.Result{RequeueAfter: soon}, r.writeStatus(ctx, p, expiredStatus(p.sb, p.sb.Status, r.now()))
+	}
+	if err := r.tearDown(ctx, p); err != nil {
+		return ctrl.Result{}, err
+	}
+	if policy := p.sb.Spec.ShutdownPolicy; policy != nil && *policy == agents.ShutdownPolicyDelete {
+		return ctrl.Result{}, r.client.remove(ctx, p.sb)
+	}
+	return ctrl.Result{}, r.writeStatus(ctx, p, agents.SandboxStatus{Conditions: p.sb.Status.Conditions})
+}
+
+// tearDown closes the route, then deletes the Pod and the Service that the Sandbox owns. PersistentVolumeClaims stay.
+func (r *sandboxReconciler) tearDown(ctx context.Context, p *pass) error {
+	if err := r.routes.publish(ctx, p.sb, nil); err != nil {
+		return err
+	}
+	pod, err := r.getPod(ctx, p, podNameOf(p.sb))
+	if pod != nil && controlledBy(pod, p.sb.UID) {
+		err = r.client.remove(ctx, pod)
+	}
+	svc, svcErr := get[corev1.Service](ctx, r.client, client.ObjectKeyFromObject(p.sb))
+	if svc != nil && controlledBy(svc, p.sb.UID) {
+		svcErr = r.client.remove(ctx, svc)
+	}
+	return errors.Join(err, svcErr)
 }

@@ -49,8 +49,8 @@ func TestReconcileService(t *testing.T) {
 		"wanted, missing":           {new(true), nil, []string{"create Service"}, ours, ""},
 		"wanted, owned":             {new(true), unchanged, nil, ours, ""},
 		"wanted, owned, drifted":    {new(true), drifted, []string{"patch Service"}, ours, ""},
-		"wanted, adoptable":         {new(true), unowned(adopt, "None"), []string{"update Service"}, ours, ""},
-		"wanted, own hash, no IP":   {new(true), unowned(map[string]string{proto.LabelSandboxNameHash: hash}, ""), []string{"update Service"}, ours, ""},
+		"wanted, adoptable":         {new(true), unowned(adopt, "None"), []string{"patch Service"}, ours, ""},
+		"wanted, own hash, no IP":   {new(true), unowned(map[string]string{proto.LabelSandboxNameHash: hash}, ""), []string{"patch Service"}, ours, ""},
 		"wanted, with a cluster IP": {new(true), unowned(adopt, "10.0.0.1"), nil, none, `cannot adopt service "s": it has the cluster IP 10.0.0.1, a sandbox needs a headless one`},
 		"wanted, not adoptable":     {new(true), unowned(nil, "None"), nil, none, `cannot adopt unowned service "s": missing required pool authorization label ("agents.x-k8s.io/adoptable") or sandbox tracking label ("agents.x-k8s.io/sandbox-name-hash")`},
 		"wanted, somebody else's":   {new(true), foreign, nil, none, `service "s" is owned by ReplicaSet/other (UID: uid-of-other), not by sandbox "s"`},
@@ -154,7 +154,7 @@ func TestReconcilePVCs(t *testing.T) {
 func TestCreatedPVCThatCacheDoesNotShow(t *testing.T) {
 	sb := newSandbox("s", withVolume("data"))
 	f := newFixture(t, sb)
-	f.r.client = &hidden{Client: f.client, hide: func(o client.Object) bool { _, ok := o.(*metav1.PartialObjectMetadata); return ok }}
+	f.shared.client.Client = &hidden{Client: f.client, hide: func(o client.Object) bool { _, ok := o.(*corev1.PersistentVolumeClaim); return ok }}
 	require.NoError(t, f.r.reconcilePVCs(t.Context(), sb))
 	require.NoError(t, f.r.reconcilePVCs(t.Context(), sb))
 	assert.Equal(t, []string{"create PersistentVolumeClaim"}, f.wrote())

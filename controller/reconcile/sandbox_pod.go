@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -35,7 +34,7 @@ func (r *sandboxReconciler) reconcilePod(ctx context.Context, p *pass) (*corev1.
 	if err != nil {
 		return nil, err
 	}
-	pod, err := r.getPod(ctx, p, client.ObjectKey{Namespace: p.sb.Namespace, Name: podNameOf(p.sb)})
+	pod, err := r.getPod(ctx, p, podNameOf(p.sb))
 	if err != nil {
 		return nil, err
 	}
@@ -74,11 +73,7 @@ func (r *sandboxReconciler) suspendPod(ctx context.Context, p *pass, pod *corev1
 	if err := r.routes.publish(ctx, p.sb, pod); err != nil {
 		return pod, err
 	}
-	return pod, r.deletePod(ctx, pod)
-}
-
-func (r *sandboxReconciler) deletePod(ctx context.Context, pod *corev1.Pod) error {
-	return client.IgnoreNotFound(r.client.Delete(ctx, pod, client.Preconditions{UID: &pod.UID}))
+	return pod, r.client.remove(ctx, pod)
 }
 
 func (r *sandboxReconciler) createPod(ctx context.Context, p *pass) (*corev1.Pod, error) {
@@ -88,21 +83,13 @@ func (r *sandboxReconciler) createPod(ctx context.Context, p *pass) (*corev1.Pod
 		}
 	}
 	pod := buildPod(p.sb)
-	err := r.client.Create(ctx, pod)
-	if apierrors.IsAlreadyExists(err) {
-		existing := &corev1.Pod{}
-		if err := r.live.Get(ctx, client.ObjectKeyFromObject(pod), existing); err != nil { // the cache is behind
-			return nil, err
-		}
-		stripPod(existing)
-		r.pods.record(existing)
-		return r.followPod(ctx, p, existing)
-	}
-	if err != nil {
+	existed, err := r.client.createOrGet(ctx, pod)
+	switch {
+	case err != nil:
 		return nil, err
+	case existed:
+		return r.followPod(ctx, p, pod)
 	}
-	stripPod(pod)
-	r.pods.record(pod)
 	return pod, r.setPodName(ctx, p, pod.Name)
 }
 
@@ -115,81 +102,48 @@ func (r *sandboxReconciler) followPod(ctx context.Context, p *pass, pod *corev1.
 		}
 		return pod, err
 	}
-	change := podMetadataChange(p.sb, pod)
+	want := pod.DeepCopy()
+	syncPodMetadata(p.sb, want)
 	if adopt {
-		change.owners = adoptedRefs(p.sb, pod)
+		want.OwnerReferences = adoptedRefs(p.sb, pod)
+	} else if r.writeBehind > 0 && len(diff(pod, want)) > 0 && r.wait(p, pod, r.writeBehind) {
+		want = pod
 	}
-	pod, err = r.patchPod(ctx, p, pod, change)
+	fresh, err := write(ctx, r.client, pod, want, unlocked)
 	if err != nil {
 		return pod, err
+	}
+	if want != pod {
+		r.due.Delete(pod.UID)
 	}
 	if p.sb.Annotations[proto.AnnotationPodName] == "" {
-		err = r.setPodName(ctx, p, pod.Name)
+		err = r.setPodName(ctx, p, fresh.Name)
 	}
-	return pod, err
-}
-
-// patchPod makes the change, at once or, on a Pod that is the Sandbox's already, within the write-behind window.
-func (r *sandboxReconciler) patchPod(ctx context.Context, p *pass, pod *corev1.Pod, change metaChange) (*corev1.Pod, error) {
-	key := client.ObjectKeyFromObject(pod)
-	if change.empty() {
-		r.lateMetadata.done(key)
-		return pod, nil
-	}
-	if change.owners == nil && r.writeBehind > 0 {
-		if wait := r.lateMetadata.wait(key, r.writeBehind, r.now()); wait > 0 {
-			p.requeueWithin(wait)
-			return pod, nil
-		}
-	}
-	fresh, err := applyPatch(ctx, r.client, pod, change.patch())
-	if err != nil {
-		return pod, err
-	}
-	stripPod(fresh)
-	r.pods.record(fresh)
-	return fresh, nil
+	return fresh, err
 }
 
 // setPodName writes the annotation pod-name of the Sandbox, or removes it when name is "".
 func (r *sandboxReconciler) setPodName(ctx context.Context, p *pass, name string) error {
-	if p.sb.Annotations[proto.AnnotationPodName] == name && (name != "" || !has(p.sb.Annotations, proto.AnnotationPodName)) {
-		return nil
-	}
-	var change metaChange
-	if name == "" {
-		change.deleteAnnotation(proto.AnnotationPodName)
-	} else {
-		change.setAnnotation(proto.AnnotationPodName, name)
-	}
-	return r.patchSandbox(ctx, p, change)
+	return r.annotate(ctx, p, proto.AnnotationPodName, name)
 }
 
 // getPod reads one Pod, nil when there is none.
-func (r *sandboxReconciler) getPod(ctx context.Context, p *pass, key types.NamespacedName) (*corev1.Pod, error) {
-	pod, found, err := r.pods.get(ctx, r.client, key, &corev1.Pod{})
-	if err != nil || !found {
-		return nil, err
-	}
-	if r.pods.pending(key) {
+func (r *sandboxReconciler) getPod(ctx context.Context, p *pass, name string) (*corev1.Pod, error) {
+	pod, err := get[corev1.Pod](ctx, r.client, client.ObjectKey{Namespace: p.sb.Namespace, Name: name})
+	if pod != nil && r.client.pending(pod) {
 		p.requeueWithin(ownWriteTTL) // the event of the write should come long before
 	}
-	return pod, nil
+	return pod, err
 }
 
 // ownedPods returns the Pods that the Sandbox controls and that carry its label, by UID.
 func (r *sandboxReconciler) ownedPods(ctx context.Context, sb *agents.Sandbox) (map[types.UID]*corev1.Pod, error) {
-	var list corev1.PodList
-	if err := r.client.List(ctx, &list, client.InNamespace(sb.Namespace),
-		client.MatchingFields{indexNameHash: proto.NameHash(sb.Name)}, client.UnsafeDisableDeepCopy); err != nil {
-		return nil, err
-	}
+	pods, err := list[*corev1.Pod](ctx, r.client, &corev1.PodList{}, sb.Namespace, indexNameHash, proto.NameHash(sb.Name))
 	owned := map[types.UID]*corev1.Pod{}
-	for i := range list.Items {
-		pod, _ := r.pods.newest(client.ObjectKeyFromObject(&list.Items[i]), &list.Items[i], true)
+	for _, pod := range pods {
 		if controlledBy(pod, sb.UID) {
 			owned[pod.UID] = pod
 		}
 	}
-	return owned, nil
+	return owned, err
 }

@@ -46,7 +46,7 @@ func TestSandboxLife(t *testing.T) {
 	first := f.pod("s").UID
 	require.NoError(t, f.client.Delete(t.Context(), f.pod("s")))
 	f.wrote()
-	f.r.pods.forget(client.ObjectKeyFromObject(f.sandbox("s"))) // as the watch event would
+	f.shared.client.forget(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "s", UID: first}}) // as the watch event would
 	_, err = f.reconcile("s")
 	require.NoError(t, err)
 	assert.Equal(t, []string{"create Pod", "patch EndpointSlice", "status Sandbox"}, f.wrote())
@@ -241,7 +241,7 @@ func TestRouteErrorKeepsSandboxNotReady(t *testing.T) {
 func TestCreatedPodThatCacheDoesNotShow(t *testing.T) {
 	f := newFixture(t, newSandbox("s"))
 	cache := &hidden{Client: f.client, hide: func(o client.Object) bool { _, ok := o.(*corev1.Pod); return ok }}
-	f.r.client = cache
+	f.shared.client.Client = cache
 	_, err := f.reconcile("s")
 	require.NoError(t, err)
 	f.wrote()
@@ -263,7 +263,7 @@ func TestStaleSandboxDoesNotRepeatWrites(t *testing.T) {
 	_, err := f.reconcile("s")
 	require.NoError(t, err)
 	f.run("s")
-	f.r.client = &hidden{Client: f.client, show: map[string]client.Object{"s": stale}}
+	f.shared.client.Client = &hidden{Client: f.client, show: map[string]client.Object{"s": stale}}
 	_, err = f.reconcile("s")
 	require.NoError(t, err)
 	assert.Equal(t, []string{"patch EndpointSlice", "status Sandbox"}, f.wrote())

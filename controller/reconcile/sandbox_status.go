@@ -1,12 +1,16 @@
 package reconcile
 
 import (
+	"context"
+	"slices"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/dovakiin0/agent-sandbox/proto"
 	agents "github.com/dovakiin0/agent-sandbox/proto/agents/v1beta1"
@@ -213,4 +217,70 @@ func podMessage(pod *corev1.Pod) string {
 		return "Pod is Ready but has no podIPs yet"
 	}
 	return "Pod is Ready"
+}
+
+// How long a status may lag that tells nothing but the progress of a starting Pod, or a new generation. A Sandbox carries a
+// whole PodSpec and is the dearest object to write, and the write that counts, Ready, follows shortly. Nobody waits for a
+// member of a pool in particular, and while a pool fills the API server has better things to do.
+const (
+	statusDelay       = 2 * time.Second
+	memberStatusDelay = 10 * time.Second
+)
+
+// writeStatus brings the status to want. This controller is its only writer, so there is no lock.
+func (r *sandboxReconciler) writeStatus(ctx context.Context, p *pass, want agents.SandboxStatus) error {
+	have := &p.sb.Status
+	changed := !equality.Semantic.DeepEqual(*have, want) && !onlyNodeName(have, &want)
+	if changed && canWait(have, &want) {
+		delay := statusDelay
+		if unclaimedMember(p.sb) {
+			delay = memberStatusDelay
+		}
+		if r.wait(p, p.sb, delay) {
+			return nil
+		}
+	}
+	r.due.Delete(p.sb.UID)
+	if !changed {
+		return nil
+	}
+	_, err := patch(ctx, r.client, p.sb, unlocked, func(sb *agents.Sandbox) { sb.Status = want })
+	return client.IgnoreNotFound(err)
+}
+
+// onlyNodeName reports whether nothing but the node changed on a Sandbox that is not Ready. The name rides along with the
+// next write.
+func onlyNodeName(have, want *agents.SandboxStatus) bool {
+	same := *want
+	same.NodeName = have.NodeName
+	return equality.Semantic.DeepEqual(*have, same) && !meta.IsStatusConditionTrue(want.Conditions, string(agents.ConditionReady))
+}
+
+// canWait reports whether the step from one status to the next, which differ, may be left out if another follows soon:
+// nothing but the generation of the conditions is new, or the Pod of a Sandbox that was not Ready is on its way.
+func canWait(have, want *agents.SandboxStatus) bool {
+	if readyReason(want) == reasonDependenciesNot {
+		before := readyReason(have)
+		return (before == "" || before == reasonDependenciesNot) &&
+			(have.Service == "" || have.Service == want.Service) &&
+			(len(have.PodIPs) == 0 || slices.Equal(have.PodIPs, want.PodIPs)) // what is no longer true is told at once
+	}
+	same := *want.DeepCopy()
+	for i := range min(len(same.Conditions), len(have.Conditions)) {
+		same.Conditions[i].ObservedGeneration = have.Conditions[i].ObservedGeneration
+	}
+	return equality.Semantic.DeepEqual(*have, same)
+}
+
+// markedExpired reports whether the status of sb already tells that it expired.
+func markedExpired(sb *agents.Sandbox) bool {
+	return readyReason(&sb.Status) == reasonSandboxExpired
+}
+
+// readyReason is the reason of the Ready condition, "" when there is none.
+func readyReason(status *agents.SandboxStatus) string {
+	if ready := meta.FindStatusCondition(status.Conditions, string(agents.ConditionReady)); ready != nil {
+		return ready.Reason
+	}
+	return ""
 }

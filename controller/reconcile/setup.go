@@ -1,3 +1,8 @@
+// Package reconcile holds the controllers of the four API types and of the routes they publish.
+//
+// Each type has a small reconciler that reads, calls pure builders and pure status functions that live beside it, and
+// writes what differs. Reads come from the manager's cache, except where a decision must not rest on a stale view.
+// Objects read from the cache are shared: nothing in this package changes one, it changes copies.
 package reconcile
 
 import (
@@ -16,21 +21,17 @@ import (
 	ext "github.com/dovakiin0/agent-sandbox/proto/extensions/v1beta1"
 )
 
+// fieldOwner is the field manager of all writes.
+const fieldOwner = "sandbox-controller"
+
 // shared is what the reconcilers of one process have in common.
 type shared struct {
-	client   client.Client // reads from the cache, writes to the API server
-	live     client.Reader // reads from the API server
-	now      func() time.Time
-	recorder events.EventRecorder
-	routes   *RoutePublisher
-
-	// sandboxes holds what this process wrote to Sandboxes and the cache does not show yet. Every reconciler that patches
-	// a Sandbox records the answer here, so that the Sandbox reconciler does not act on the state before.
-	sandboxes *ownWrites[*agents.Sandbox]
-
-	// Claims and pools share the view of who waits for whom.
-	candidates     *candidates
-	claimsInFlight *inFlight
+	client     *store
+	live       client.Reader // reads from the API server
+	now        func() time.Time
+	recorder   events.EventRecorder
+	routes     *routePublisher
+	candidates *candidates
 }
 
 // Setup registers the controllers with mgr.
@@ -54,16 +55,14 @@ func Setup(mgr ctrl.Manager, o Options) error {
 }
 
 func newShared(c client.Client, live client.Reader, recorder events.EventRecorder, now func() time.Time) *shared {
+	client := newStore(c, live, now)
 	return &shared{
-		client:    c,
-		live:      live,
-		now:       now,
-		recorder:  recorder,
-		routes:    newRoutePublisher(client.WithFieldOwner(c, fieldOwner), live, now),
-		sandboxes: newOwnWrites[*agents.Sandbox](now),
-
-		candidates:     newCandidates(),
-		claimsInFlight: newInFlight(),
+		client:     client,
+		live:       live,
+		now:        now,
+		recorder:   recorder,
+		routes:     newRoutePublisher(client, now),
+		candidates: newCandidates(),
 	}
 }
 
@@ -75,12 +74,14 @@ const (
 	indexPool     = "warm-pool-ref"     // SandboxClaims by the name of their pool
 )
 
-// indexes is all the cache indexes; tests give them to their fake client as well.
-var indexes = []struct {
+type index struct {
 	object client.Object
 	field  string
 	values client.IndexerFunc
-}{
+}
+
+// indexes is all the cache indexes; tests give them to their fake client as well.
+var indexes = []index{
 	{&corev1.Pod{}, indexNameHash, byLabel(proto.LabelSandboxNameHash)},
 	{&agents.Sandbox{}, indexWarmPool, byLabel(proto.LabelWarmPool)},
 	{&ext.SandboxWarmPool{}, indexTemplate, func(o client.Object) []string {

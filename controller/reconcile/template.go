@@ -7,7 +7,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -25,26 +24,24 @@ func setupTemplate(mgr ctrl.Manager, o Options, s *shared) error {
 		Named("sandboxtemplate").
 		For(&ext.SandboxTemplate{}).
 		Owns(&networkingv1.NetworkPolicy{}).
+		WithEventFilter(s.client.forgetDeleted()).
 		WithOptions(controller.Options{MaxConcurrentReconciles: o.TemplateWorkers}).
 		Complete(&templateReconciler{s})
 }
 
 // Reconcile implements reconcile.Reconciler.
 func (r *templateReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
-	template := &ext.SandboxTemplate{}
-	if err := r.client.Get(ctx, req.NamespacedName, template, client.UnsafeDisableDeepCopy); err != nil {
-		return ctrl.Result{}, client.IgnoreNotFound(err)
-	}
-	if !template.DeletionTimestamp.IsZero() {
-		return ctrl.Result{}, nil
+	template, err := get[ext.SandboxTemplate](ctx, r.client, req.NamespacedName)
+	if template == nil || !template.DeletionTimestamp.IsZero() {
+		return ctrl.Result{}, err
 	}
 	ctx, span := startSpan(ctx, "ReconcileSandboxTemplate", template)
 	defer span.End()
-	if hash := proto.NameHash(template.Name); template.Labels[proto.LabelTemplateRefHash] != hash {
-		var change metaChange
-		change.setLabel(proto.LabelTemplateRefHash, hash)
-		_, err := applyPatch(ctx, r.client, template, change.patch())
-		return ctrl.Result{}, client.IgnoreNotFound(err) // the event of this write brings the template back for its policy
+	_, err = patch(ctx, r.client, template, unlocked, func(t *ext.SandboxTemplate) {
+		metav1.SetMetaDataLabel(&t.ObjectMeta, proto.LabelTemplateRefHash, proto.NameHash(t.Name))
+	})
+	if err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	return ctrl.Result{}, r.reconcilePolicy(ctx, template)
 }
@@ -52,20 +49,19 @@ func (r *templateReconciler) Reconcile(ctx context.Context, req ctrl.Request) (c
 func (r *templateReconciler) reconcilePolicy(ctx context.Context, template *ext.SandboxTemplate) error {
 	managed := template.Spec.NetworkPolicyManagement != ext.NetworkPolicyUnmanaged
 	desired := buildNetworkPolicy(template)
-	policy := &networkingv1.NetworkPolicy{}
-	key := client.ObjectKeyFromObject(desired)
-	err := r.client.Get(ctx, key, policy)
-	if apierrors.IsNotFound(err) && managed {
-		if err = r.client.Create(ctx, desired); !apierrors.IsAlreadyExists(err) {
+	policy, err := get[networkingv1.NetworkPolicy](ctx, r.client, client.ObjectKeyFromObject(desired))
+	if err == nil && policy == nil && managed {
+		existed := false
+		policy = desired.DeepCopy()
+		if existed, err = r.client.createOrGet(ctx, policy); !existed {
 			return err
 		}
-		err = r.live.Get(ctx, key, policy) // the cache is behind
 	}
 	switch {
-	case err != nil:
-		return client.IgnoreNotFound(err)
+	case err != nil || policy == nil:
+		return err
 	case !managed && controlledBy(policy, template.UID):
-		return client.IgnoreNotFound(r.client.Delete(ctx, policy, client.Preconditions{UID: &policy.UID}))
+		return r.client.remove(ctx, policy)
 	case !managed:
 		return nil
 	case !controlledBy(policy, template.UID):
@@ -73,8 +69,9 @@ func (r *templateReconciler) reconcilePolicy(ctx context.Context, template *ext.
 	case equality.Semantic.DeepEqual(policy.Spec, desired.Spec):
 		return nil
 	}
+	policy = policy.DeepCopy()
 	policy.Spec = desired.Spec
-	return r.client.Update(ctx, policy)
+	return r.client.Update(ctx, policy) // the whole of it: a merge of rules could keep what was added to them
 }
 
 // Where the router runs: the peer that the default policy lets in.

@@ -82,7 +82,7 @@ func TestReconcileTemplate(t *testing.T) {
 		writes   []string
 		err      string
 	}{
-		"new":                 {nil, nil, []string{"patch SandboxTemplate"}, ""},
+		"new":                 {nil, nil, []string{"patch SandboxTemplate", "create NetworkPolicy"}, ""},
 		"labelled":            {[]func(*ext.SandboxTemplate){labelled}, nil, []string{"create NetworkPolicy"}, ""},
 		"in step":             {[]func(*ext.SandboxTemplate){labelled}, policy(), nil, ""},
 		"drifted":             {[]func(*ext.SandboxTemplate){labelled}, policy(drifted), []string{"update NetworkPolicy"}, ""},

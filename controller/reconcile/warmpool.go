@@ -4,10 +4,12 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -18,23 +20,17 @@ import (
 )
 
 const (
-	yieldStep = 50 * time.Millisecond // how often a pool looks whether the claims in flight are through
-	yieldMax  = time.Second           // longest time that a pool makes way for claims
-	statusGap = time.Second           // least time between two writes of counts that are still on the move
-	// settleRecheck is when a pool looks again that waits for its own writes to show; events wake it sooner.
-	settleRecheck = 30 * time.Second
-	graceSlack    = 2 * time.Second // beyond the readiness grace, so that one look is enough
+	yieldStep  = 50 * time.Millisecond // how often a pool looks whether the claims in flight are through
+	yieldMax   = time.Second           // longest time that a pool makes way for claims
+	statusGap  = time.Second           // least time between two writes of counts that are still on the move
+	graceSlack = 2 * time.Second       // beyond the readiness grace, so that one look is enough
 )
 
 // warmPoolReconciler keeps the number of unclaimed sandboxes of each SandboxWarmPool. It never touches pods.
 type warmPoolReconciler struct {
 	*shared
-	options      Options
-	expectations *expectations
-	memories     *poolMemories
-
-	// pools holds what this process wrote to pools and the cache does not show yet.
-	pools *ownWrites[*ext.SandboxWarmPool]
+	options  Options
+	memories sync.Map // by UID of the pool: *poolMemory
 }
 
 // poolPass is one pass over one pool.
@@ -48,17 +44,11 @@ type poolPass struct {
 
 // Reconcile implements reconcile.Reconciler.
 func (r *warmPoolReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
-	cached := &ext.SandboxWarmPool{}
-	err := r.client.Get(ctx, req.NamespacedName, cached, client.UnsafeDisableDeepCopy)
-	if apierrors.IsNotFound(err) || err == nil && !cached.DeletionTimestamp.IsZero() {
-		r.forget(req.NamespacedName)
-		return ctrl.Result{}, nil
-	}
-	if err != nil {
+	pool, err := get[ext.SandboxWarmPool](ctx, r.client, req.NamespacedName)
+	if pool == nil || !pool.DeletionTimestamp.IsZero() {
 		return ctrl.Result{}, err
 	}
-	pool, _ := r.pools.newest(req.NamespacedName, cached, true)
-	p := &poolPass{warmPoolReconciler: r, pool: pool, memory: r.memories.of(pool)}
+	p := &poolPass{warmPoolReconciler: r, pool: pool, memory: r.memoryOf(pool)}
 	err = p.run(ctx)
 	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 		return ctrl.Result{}, nil // the namespace takes the pool with it
@@ -67,13 +57,6 @@ func (r *warmPoolReconciler) Reconcile(ctx context.Context, req ctrl.Request) (c
 		return ctrl.Result{}, err
 	}
 	return ctrl.Result{RequeueAfter: p.requeue}, nil
-}
-
-func (r *warmPoolReconciler) forget(key types.NamespacedName) {
-	if uid, known := r.memories.forget(key); known {
-		r.expectations.forget(uid)
-	}
-	r.pools.forget(key)
 }
 
 func (p *poolPass) run(ctx context.Context) error {
@@ -92,33 +75,28 @@ func (p *poolPass) run(ctx context.Context) error {
 
 // members reads the pool's sandboxes and its template, and tells the ones of each kind from the others.
 func (p *poolPass) members(ctx context.Context) (*poolMembers, error) {
-	template := &ext.SandboxTemplate{}
-	key := types.NamespacedName{Namespace: p.pool.Namespace, Name: p.pool.Spec.TemplateRef.Name}
-	err := p.client.Get(ctx, key, template, client.UnsafeDisableDeepCopy)
-	if client.IgnoreNotFound(err) != nil {
+	template, err := get[ext.SandboxTemplate](ctx, p.client, types.NamespacedName{Namespace: p.pool.Namespace, Name: p.pool.Spec.TemplateRef.Name})
+	if err != nil {
 		return nil, err
 	}
 	var current *revision
-	if err == nil {
-		p.template = template
+	if p.template = template; template != nil {
 		current = newRevision(template)
 	}
-	list := &agents.SandboxList{}
-	if err := p.client.List(ctx, list, client.InNamespace(p.pool.Namespace),
-		client.MatchingFields{indexWarmPool: proto.NameHash(p.pool.Name)}, client.UnsafeDisableDeepCopy); err != nil {
-		return nil, err
-	}
+	sandboxes, err := list[*agents.Sandbox](ctx, p.client, &agents.SandboxList{}, p.pool.Namespace, indexWarmPool, proto.NameHash(p.pool.Name))
 	members := &poolMembers{}
-	for i := range list.Items {
-		sandbox, _ := p.sandboxes.newest(client.ObjectKeyFromObject(&list.Items[i]), &list.Items[i], true)
-		members.sort(p.pool, sandbox, current, p.expectations.deleting(p.pool.UID, sandbox.UID))
+	for _, sandbox := range sandboxes {
+		members.sort(p.pool, sandbox, current)
+		if p.client.pending(sandbox) {
+			p.requeueWithin(ownWriteTTL) // the event of the write should come long before
+		}
 	}
-	return members, nil
+	return members, err
 }
 
 // tend deletes stale and broken members and takes in those that lack something. What is left is active.
 func (p *poolPass) tend(ctx context.Context, members *poolMembers) error {
-	if _, err := p.deleteAll(ctx, members.stale); err != nil {
+	if err := p.deleteAll(ctx, members.stale); err != nil {
 		return err
 	}
 	for _, sandbox := range members.stale {
@@ -138,51 +116,46 @@ func (p *poolPass) tend(ctx context.Context, members *poolMembers) error {
 
 // complete gives a member its launch type, and an orphan its owner.
 func (p *poolPass) complete(ctx context.Context, sandbox *agents.Sandbox) (*agents.Sandbox, error) {
-	change := &metaChange{resourceVersion: sandbox.ResourceVersion}
-	change.setLabel(proto.LabelLaunchType, proto.LaunchWarm)
-	if controllerOf(sandbox) == nil {
-		change.owners = append(sandbox.DeepCopy().OwnerReferences, newControllerRef(p.pool, warmPoolGVK))
-	}
-	fresh, err := applyPatch(ctx, p.client, sandbox, change.patch())
-	if err != nil {
-		return nil, err
-	}
-	p.sandboxes.record(fresh)
-	return fresh, nil
+	return patch(ctx, p.client, sandbox, locked, func(sb *agents.Sandbox) {
+		metav1.SetMetaDataLabel(&sb.ObjectMeta, proto.LabelLaunchType, proto.LaunchWarm)
+		if controllerOf(sb) == nil {
+			sb.OwnerReferences = append(sb.OwnerReferences, newControllerRef(p.pool, warmPoolGVK))
+		}
+	})
 }
 
 // checkHealth deletes the members that did not turn Ready in time, except those that no node can take: their
 // replacements would not fare better.
 func (p *poolPass) checkHealth(ctx context.Context, members *poolMembers) error {
 	grace := p.options.WarmPoolReadinessGrace
-	var broken []*agents.Sandbox
+	var kept, broken []*agents.Sandbox
 	held, next := 0, time.Duration(0)
 	for _, sandbox := range members.active {
-		if isReady(sandbox) {
-			continue
-		}
-		age := p.now().Sub(sandbox.CreationTimestamp.Time)
-		if age <= grace {
+		keep := true
+		if age := p.now().Sub(sandbox.CreationTimestamp.Time); !isReady(sandbox) && age <= grace {
 			if wait := grace - age + graceSlack; next == 0 || wait < next {
 				next = wait
 			}
-			continue
+		} else if !isReady(sandbox) {
+			var err error
+			if keep, err = p.unschedulable(ctx, sandbox); err != nil {
+				return err
+			}
+			if keep {
+				held++
+			}
 		}
-		unschedulable, err := p.unschedulable(ctx, sandbox)
-		if err != nil {
-			return err
-		}
-		if unschedulable {
-			held++
+		if keep {
+			kept = append(kept, sandbox)
 		} else {
 			broken = append(broken, sandbox)
 		}
 	}
-	deleted, err := p.deleteAll(ctx, broken)
-	if err != nil {
+	if err := p.deleteAll(ctx, broken); err != nil {
 		return err
 	}
-	members.dropDeleted(deleted)
+	members.active = kept
+	members.terminating += len(broken) // as with stale ones
 	if next > 0 {
 		p.requeueWithin(next + rand.N(next/2+1)) // pools that were filled together need not look together
 	}
@@ -192,20 +165,12 @@ func (p *poolPass) checkHealth(ctx context.Context, members *poolMembers) error 
 
 // unschedulable reports whether the scheduler finds no node for the pod of sandbox.
 func (p *poolPass) unschedulable(ctx context.Context, sandbox *agents.Sandbox) (bool, error) {
-	pod := &corev1.Pod{}
-	key := types.NamespacedName{Namespace: sandbox.Namespace, Name: podNameOf(sandbox)}
-	if err := p.client.Get(ctx, key, pod, client.UnsafeDisableDeepCopy); err != nil {
-		return false, client.IgnoreNotFound(err)
+	pod, err := get[corev1.Pod](ctx, p.client, types.NamespacedName{Namespace: sandbox.Namespace, Name: podNameOf(sandbox)})
+	if pod == nil || !pod.DeletionTimestamp.IsZero() {
+		return false, err
 	}
-	if !pod.DeletionTimestamp.IsZero() {
-		return false, nil
-	}
-	for _, condition := range pod.Status.Conditions {
-		if condition.Type == corev1.PodScheduled {
-			return condition.Status == corev1.ConditionFalse && condition.Reason == corev1.PodReasonUnschedulable, nil
-		}
-	}
-	return false, nil
+	scheduled := podCondition(pod, corev1.PodScheduled)
+	return scheduled != nil && scheduled.Status == corev1.ConditionFalse && scheduled.Reason == corev1.PodReasonUnschedulable, nil
 }
 
 // reportProgress says once that members cannot be scheduled, and once that they can again.
@@ -231,4 +196,40 @@ func (p *poolPass) requeueWithin(d time.Duration) {
 	if d > 0 && (p.requeue == 0 || d < p.requeue) {
 		p.requeue = d
 	}
+}
+
+// poolStatus is the status of a pool with these active members.
+func poolStatus(pool *ext.SandboxWarmPool, active []*agents.Sandbox) ext.SandboxWarmPoolStatus {
+	status := ext.SandboxWarmPoolStatus{
+		Replicas:           int32(len(active)),
+		Selector:           proto.LabelWarmPool + "=" + proto.NameHash(pool.Name),
+		ObservedGeneration: pool.Generation,
+	}
+	for _, sandbox := range active {
+		if isReady(sandbox) {
+			status.ReadyReplicas++
+		}
+	}
+	return status
+}
+
+// writeStatus writes the status if it differs. Counts on the move are written once per burst rather than once per
+// member; the end of a burst and a new generation are written at once.
+func (p *poolPass) writeStatus(ctx context.Context, status ext.SandboxWarmPoolStatus) error {
+	if p.pool.Status == status {
+		return nil
+	}
+	desired := int32(desiredReplicas(p.pool))
+	moving := status.Replicas != desired || status.ReadyReplicas != desired
+	if sameGeneration := p.pool.Status.ObservedGeneration == status.ObservedGeneration; moving && sameGeneration {
+		if wait := p.memory.statusAt.Add(statusGap).Sub(p.now()); wait > 0 {
+			p.requeueWithin(wait)
+			return nil
+		}
+	}
+	_, err := patch(ctx, p.client, p.pool, unlocked, func(pool *ext.SandboxWarmPool) { pool.Status = status })
+	if err == nil {
+		p.memory.statusAt = p.now()
+	}
+	return client.IgnoreNotFound(err)
 }

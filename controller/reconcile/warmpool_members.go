@@ -22,17 +22,15 @@ type poolMembers struct {
 }
 
 // sort puts one sandbox where it belongs. Current is nil when the template does not exist, and then nothing is stale.
-// Deleting says that this process deleted the sandbox and the cache does not show it yet.
-func (m *poolMembers) sort(pool *ext.SandboxWarmPool, sandbox *agents.Sandbox, current *revision, deleting bool) {
+func (m *poolMembers) sort(pool *ext.SandboxWarmPool, sandbox *agents.Sandbox, current *revision) {
 	owned := controlledBy(sandbox, pool.UID)
 	orphan := controllerOf(sandbox) == nil
 	switch {
-	case !sandbox.DeletionTimestamp.IsZero() || owned && deleting:
+	case !sandbox.DeletionTimestamp.IsZero():
 		if owned {
 			m.terminating++
 		}
-	case !owned && !orphan || sandbox.Labels[proto.LabelWarmPool] != proto.NameHash(pool.Name):
-		// Somebody else's, or adopted a moment ago.
+	case !owned && !orphan: // somebody else's
 	case current != nil && (orphan || recreates(pool)) && current.stale(sandbox):
 		m.stale = append(m.stale, sandbox)
 	case orphan && current == nil:
@@ -42,13 +40,6 @@ func (m *poolMembers) sort(pool *ext.SandboxWarmPool, sandbox *agents.Sandbox, c
 	default:
 		m.active = append(m.active, sandbox)
 	}
-}
-
-// dropDeleted moves deleted members from the active to the terminating ones.
-func (m *poolMembers) dropDeleted(deleted map[types.UID]bool) {
-	before := len(m.active)
-	m.active = slices.DeleteFunc(m.active, func(s *agents.Sandbox) bool { return deleted[s.UID] })
-	m.terminating += before - len(m.active)
 }
 
 // excess returns the n members that a shrinking pool loses first: those that are not Ready, then the newest.
@@ -118,13 +109,29 @@ func nameMember(member *agents.Sandbox) {
 	member.Annotations[proto.AnnotationPodName] = member.Name
 }
 
-// memberOf returns the name of the pool that controls an adoptable sandbox: one that waits in a pool and is not going
-// away. Whether it is Ready is no matter here.
-func memberOf(sandbox *agents.Sandbox) (pool string, adoptable bool) {
-	if !sandbox.DeletionTimestamp.IsZero() ||
-		sandbox.Labels[proto.LabelWarmPool] == "" || sandbox.Labels[proto.LabelTemplateRefHash] == "" ||
-		!controllerKind(sandbox, warmPoolGVK.Group, warmPoolGVK.Kind) {
-		return "", false
+// owningPool returns the pool that controls the sandbox, which may be nil. The name is "" when there is none.
+func owningPool(sandbox *agents.Sandbox) types.NamespacedName {
+	if sandbox == nil || !controllerKind(sandbox, warmPoolGVK.Group, warmPoolGVK.Kind) {
+		return types.NamespacedName{}
 	}
-	return controllerOf(sandbox).Name, true
+	return types.NamespacedName{Namespace: sandbox.Namespace, Name: controllerOf(sandbox).Name}
+}
+
+// adoptable reports whether a claim may adopt the sandbox, which may be nil: it waits in a pool and is not going away.
+// Whether it is Ready is no matter here.
+func adoptable(sandbox *agents.Sandbox) bool {
+	return owningPool(sandbox).Name != "" && sandbox.DeletionTimestamp.IsZero() &&
+		sandbox.Labels[proto.LabelWarmPool] != "" && sandbox.Labels[proto.LabelTemplateRefHash] != ""
+}
+
+// adoptableFrom reports whether the sandbox may be adopted by claims on the pool.
+func adoptableFrom(pool string, sandbox *agents.Sandbox) bool {
+	return adoptable(sandbox) && owningPool(sandbox).Name == pool
+}
+
+// queueMember makes the sandbox a candidate for claims, if it may be one.
+func (s *shared) queueMember(sandbox *agents.Sandbox) {
+	if adoptable(sandbox) {
+		s.candidates.add(owningPool(sandbox), sandbox.Name, sandbox.Status.NodeName)
+	}
 }

@@ -7,10 +7,10 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	agents "github.com/dovakiin0/agent-sandbox/proto/agents/v1beta1"
+	ext "github.com/dovakiin0/agent-sandbox/proto/extensions/v1beta1"
 )
 
 // maxParallel bounds the writes that a pool has in flight. The API server is busy long before.
@@ -29,11 +29,8 @@ func (p *poolPass) scale(ctx context.Context, members *poolMembers) error {
 		p.requeueWithin(yieldStep)
 	case total < desired && p.template != nil:
 		return p.create(ctx, min(desired-total, p.options.WarmPoolMaxBatch))
-	case current > desired && !p.expectations.settled(p.pool.UID):
-		p.requeueWithin(settleRecheck)
 	case current > desired:
-		_, err := p.deleteAll(ctx, members.excess(min(current-desired, p.options.WarmPoolMaxBatch)))
-		return err
+		return p.deleteAll(ctx, members.excess(min(current-desired, p.options.WarmPoolMaxBatch)))
 	}
 	return nil
 }
@@ -41,9 +38,7 @@ func (p *poolPass) scale(ctx context.Context, members *poolMembers) error {
 // yields reports whether new members should wait for the claims in flight: the API server is the bottleneck of both, and
 // somebody waits for a claim. Only as long as there are enough members for these claims, though.
 func (p *poolPass) yields() bool {
-	key := client.ObjectKeyFromObject(p.pool)
-	claims := p.claimsInFlight.count(key)
-	if claims == 0 || claims > p.candidates.count(key) {
+	if !p.candidates.serve(client.ObjectKeyFromObject(p.pool)) {
 		p.memory.yieldingSince = time.Time{}
 		return false
 	}
@@ -56,80 +51,49 @@ func (p *poolPass) yields() bool {
 // create makes up to n members, as many as the refill rate allows.
 func (p *poolPass) create(ctx context.Context, n int) error {
 	granted, wait := p.memory.takeTokens(n, p.options.WarmPoolMaxRefillRate, p.now())
-	if granted == 0 {
-		p.requeueWithin(wait)
-		return nil
-	}
-	if !p.expectations.expectCreations(p.pool.UID, granted) {
-		p.memory.refundTokens(granted)
-		p.requeueWithin(settleRecheck)
-		return nil
-	}
 	if granted < n {
 		p.requeueWithin(wait)
 	}
 	prototype := newMember(p.pool, p.template, p.options.WarmPoolEviction)
-	started, err := slowStart(granted, func(int) error {
+	return slowStart(granted, func(int) error {
 		return p.createMember(ctx, prototype.DeepCopy())
 	})
-	p.expectations.lowerCreations(p.pool.UID, granted-started)
-	return err
 }
 
 // createMember gives the member a name like the API server would, so that after an error it can be asked whether the
-// member is there nevertheless. If it is, or if that cannot be told, the pool goes on expecting it.
+// member is there nevertheless. If it is, or if that cannot be told, the pool counts it.
 func (p *poolPass) createMember(ctx context.Context, member *agents.Sandbox) error {
 	nameMember(member)
-	key := client.ObjectKeyFromObject(member)
 	err := p.client.Create(ctx, member)
-	if err == nil {
-		return nil
+	if err == nil || apierrors.IsAlreadyExists(err) {
+		return err
 	}
-	if apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(p.live.Get(ctx, key, &agents.Sandbox{})) {
-		p.expectations.lowerCreations(p.pool.UID, 1)
+	live, readErr := get[agents.Sandbox](ctx, p.live, client.ObjectKeyFromObject(member))
+	switch {
+	case readErr != nil:
+		p.client.remember(member, true)
+	case live != nil:
+		p.client.remember(live, true)
 	}
 	return err
 }
 
-// deleteAll deletes sandboxes and returns the UIDs of those that are gone. One that has changed since it was read, which
-// may mean that a claim has just adopted it, is left for the pass that the change brings.
-func (p *poolPass) deleteAll(ctx context.Context, sandboxes []*agents.Sandbox) (map[types.UID]bool, error) {
-	var mu sync.Mutex
-	deleted := map[types.UID]bool{}
-	_, err := slowStart(len(sandboxes), func(i int) error {
+// deleteAll deletes sandboxes. One that has changed since it was read, which may mean that a claim has just adopted it, is
+// left for the pass that the change brings.
+func (p *poolPass) deleteAll(ctx context.Context, sandboxes []*agents.Sandbox) error {
+	return slowStart(len(sandboxes), func(i int) error {
 		sandbox := sandboxes[i]
-		gone, err := p.delete(ctx, sandbox)
-		if gone {
-			mu.Lock()
-			defer mu.Unlock()
-			deleted[sandbox.UID] = true
+		err := p.client.remove(ctx, sandbox, client.Preconditions{UID: &sandbox.UID, ResourceVersion: &sandbox.ResourceVersion})
+		if apierrors.IsConflict(err) {
+			return nil
 		}
 		return err
 	})
-	return deleted, err
-}
-
-func (p *poolPass) delete(ctx context.Context, sandbox *agents.Sandbox) (gone bool, err error) {
-	owned := controlledBy(sandbox, p.pool.UID)
-	if owned {
-		p.expectations.expectDeletion(p.pool.UID, sandbox.UID)
-	}
-	err = p.client.Delete(ctx, sandbox, client.Preconditions{UID: &sandbox.UID, ResourceVersion: &sandbox.ResourceVersion})
-	if err == nil {
-		return true, nil
-	}
-	if owned {
-		p.expectations.lowerDeletion(p.pool.UID, sandbox.UID)
-	}
-	if apierrors.IsConflict(err) {
-		return false, nil
-	}
-	return apierrors.IsNotFound(err), client.IgnoreNotFound(err)
 }
 
 // slowStart calls do for 0 to n-1 in batches that double from 1, so that a request which cannot succeed is not made n
-// times. It stops after the first batch with an error and returns the number of calls.
-func slowStart(n int, do func(i int) error) (int, error) {
+// times. It stops after the first batch with an error.
+func slowStart(n int, do func(i int) error) error {
 	called := 0
 	for size := 1; called < n; size = min(2*size, maxParallel) {
 		batch := min(size, n-called)
@@ -141,8 +105,64 @@ func slowStart(n int, do func(i int) error) (int, error) {
 		wait.Wait()
 		called += batch
 		if err := errors.Join(errs...); err != nil {
-			return called, err
+			return err
 		}
 	}
-	return called, nil
+	return nil
+}
+
+// poolMemory is what the passes over a pool, one at a time, remember from one to the next.
+type poolMemory struct {
+	yieldingSince time.Time // since when claims go first; zero when none do
+	stuck         bool      // an event told that members cannot be scheduled
+	statusAt      time.Time // of the last status write
+
+	members  int // active members at the last pass, -1 before the first
+	dropAt   time.Time
+	tokens   float64 // creations that the refill rate allows now
+	tokensAt time.Time
+}
+
+func (r *warmPoolReconciler) memoryOf(pool *ext.SandboxWarmPool) *poolMemory {
+	memory, _ := r.memories.LoadOrStore(pool.UID, &poolMemory{members: -1})
+	return memory.(*poolMemory)
+}
+
+// replenishHold notes the number of members and returns how long to hold back new ones: until delay after the last drop.
+// The first pass and a full pool hold nothing.
+func (m *poolMemory) replenishHold(members, desired int, delay time.Duration, now time.Time) time.Duration {
+	dropped := m.members > members
+	m.members = members
+	switch {
+	case members >= desired:
+		m.dropAt = time.Time{}
+	case dropped:
+		m.dropAt = now
+	}
+	if delay <= 0 || m.dropAt.IsZero() {
+		return 0
+	}
+	return max(m.dropAt.Add(delay).Sub(now), 0)
+}
+
+// takeTokens takes up to n tokens of a bucket that holds a second's worth, at least one, and starts full. When it grants
+// fewer than n, wait is the time until the next one. A rate of zero is no limit.
+func (m *poolMemory) takeTokens(n int, rate float64, now time.Time) (granted int, wait time.Duration) {
+	if rate <= 0 {
+		return n, 0
+	}
+	capacity := max(1, rate)
+	if m.tokensAt.IsZero() {
+		m.tokens = capacity
+	} else {
+		m.tokens = min(capacity, m.tokens+now.Sub(m.tokensAt).Seconds()*rate)
+	}
+	m.tokensAt = now
+	if m.tokens >= float64(n) { // before any conversion, which a huge rate would overflow
+		m.tokens -= float64(n)
+		return n, 0
+	}
+	granted = int(m.tokens)
+	m.tokens -= float64(granted)
+	return granted, time.Duration((1-m.tokens)/rate*float64(time.Second)) + time.Millisecond
 }

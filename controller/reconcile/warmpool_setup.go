@@ -24,89 +24,69 @@ import (
 const memberDelay = 100 * time.Millisecond
 
 func newWarmPoolReconciler(s *shared, o Options) *warmPoolReconciler {
-	return &warmPoolReconciler{
-		shared:       s,
-		options:      o,
-		expectations: newExpectations(s.now),
-		memories:     newPoolMemories(),
-		pools:        newOwnWrites[*ext.SandboxWarmPool](s.now),
-	}
+	return &warmPoolReconciler{shared: s, options: o}
 }
 
 func setupWarmPool(mgr ctrl.Manager, o Options, s *shared) error {
 	r := newWarmPoolReconciler(s, o)
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("sandboxwarmpool").
-		For(&ext.SandboxWarmPool{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: r.poolChanged})).
+		For(&ext.SandboxWarmPool{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&agents.Sandbox{}, r.memberEvents()).
 		Watches(&ext.SandboxTemplate{}, handler.EnqueueRequestsFromMapFunc(r.poolsOfTemplate),
 			builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		WithEventFilter(s.client.forgetDeleted(r.poolDeleted)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: o.WarmPoolWorkers}).
 		Complete(r)
 }
 
-// poolChanged reports whether an update of a pool is more than the echo of this process's own write.
-func (r *warmPoolReconciler) poolChanged(e event.UpdateEvent) bool {
-	return !r.pools.echoes(e.ObjectNew.(*ext.SandboxWarmPool))
+// poolDeleted drops what is remembered of a pool.
+func (r *warmPoolReconciler) poolDeleted(obj client.Object) {
+	if _, ok := obj.(*ext.SandboxWarmPool); ok {
+		r.candidates.dropPool(client.ObjectKeyFromObject(obj))
+		r.memories.Delete(obj.GetUID())
+	}
 }
 
-// memberEvents settles expectations, and then enqueues the pool that controls the sandbox or did so until now.
+// memberEvents keeps the queue of candidates, which enqueues no claim, and enqueues pools whose members change.
 func (r *warmPoolReconciler) memberEvents() handler.EventHandler {
-	type queue = workqueue.TypedRateLimitingInterface[ctrl.Request]
 	return handler.Funcs{
-		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) {
-			r.settleCreation(e.Object)
-			enqueuePool(q, e.Object)
+		CreateFunc: func(_ context.Context, e event.CreateEvent, q workQueue) {
+			r.memberEvent(nil, e.Object.(*agents.Sandbox), q)
 		},
-		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) {
-			if !e.ObjectNew.GetDeletionTimestamp().IsZero() {
-				r.settleDeletion(e.ObjectNew)
-			}
-			if memberChanged(e.ObjectOld.(*agents.Sandbox), e.ObjectNew.(*agents.Sandbox)) {
-				enqueuePool(q, e.ObjectOld)
-				enqueuePool(q, e.ObjectNew)
-			}
+		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q workQueue) {
+			r.memberEvent(e.ObjectOld.(*agents.Sandbox), e.ObjectNew.(*agents.Sandbox), q)
 		},
-		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queue) {
-			r.settleDeletion(e.Object)
-			enqueuePool(q, e.Object)
+		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q workQueue) {
+			r.memberEvent(e.Object.(*agents.Sandbox), nil, q)
 		},
 	}
 }
 
-func (r *warmPoolReconciler) settleCreation(sandbox client.Object) {
-	if pool, ok := owningPool(sandbox); ok {
-		r.expectations.lowerCreations(pool, 1)
+type workQueue = workqueue.TypedRateLimitingInterface[ctrl.Request]
+
+// memberEvent is told what a Sandbox was and is, nil for nothing.
+func (r *warmPoolReconciler) memberEvent(was, is *agents.Sandbox, q workQueue) {
+	oldPool, newPool := owningPool(was), owningPool(is)
+	if oldPool.Name != "" && (oldPool != newPool || !adoptable(is)) {
+		r.candidates.remove(oldPool, was.Name)
+	}
+	if adoptable(is) && (oldPool != newPool || !adoptable(was) || was.Status.NodeName != is.Status.NodeName) {
+		r.queueMember(is)
+	}
+	if oldPool == newPool && (newPool.Name == "" || !memberChanged(was, is)) {
+		return
+	}
+	for _, pool := range []types.NamespacedName{oldPool, newPool} {
+		if pool.Name != "" {
+			q.AddAfter(ctrl.Request{NamespacedName: pool}, memberDelay)
+		}
 	}
 }
 
-// settleDeletion also does for a sandbox that is still going away: the cache shows it as terminating.
-func (r *warmPoolReconciler) settleDeletion(sandbox client.Object) {
-	if pool, ok := owningPool(sandbox); ok {
-		r.expectations.lowerDeletion(pool, sandbox.GetUID())
-	}
-}
-
-func owningPool(sandbox client.Object) (types.UID, bool) {
-	if !controllerKind(sandbox, warmPoolGVK.Group, warmPoolGVK.Kind) {
-		return "", false
-	}
-	return controllerOf(sandbox).UID, true
-}
-
-func enqueuePool(q workqueue.TypedRateLimitingInterface[ctrl.Request], sandbox client.Object) {
-	if _, ok := owningPool(sandbox); ok {
-		name := types.NamespacedName{Namespace: sandbox.GetNamespace(), Name: controllerOf(sandbox).Name}
-		q.AddAfter(ctrl.Request{NamespacedName: name}, memberDelay)
-	}
-}
-
-// memberChanged reports whether an update may change what the pool makes of its member.
+// memberChanged reports whether an update may change what its pool makes of a member.
 func memberChanged(was, is *agents.Sandbox) bool {
-	wasPool, _ := owningPool(was)
-	isPool, _ := owningPool(is)
-	return wasPool != isPool ||
-		isReady(was) != isReady(is) ||
+	return isReady(was) != isReady(is) ||
 		was.Generation != is.Generation ||
 		was.DeletionTimestamp.IsZero() != is.DeletionTimestamp.IsZero() ||
 		was.Labels[proto.LabelWarmPool] != is.Labels[proto.LabelWarmPool] ||
@@ -117,15 +97,13 @@ func memberChanged(was, is *agents.Sandbox) bool {
 
 // poolsOfTemplate lists the pools that refer to the template.
 func (s *shared) poolsOfTemplate(ctx context.Context, template client.Object) []ctrl.Request {
-	pools := &ext.SandboxWarmPoolList{}
-	if err := s.client.List(ctx, pools, client.InNamespace(template.GetNamespace()),
-		client.MatchingFields{indexTemplate: template.GetName()}, client.UnsafeDisableDeepCopy); err != nil {
+	pools, err := list[*ext.SandboxWarmPool](ctx, s.client, &ext.SandboxWarmPoolList{}, template.GetNamespace(), indexTemplate, template.GetName())
+	if err != nil {
 		logf.FromContext(ctx).Error(err, "cannot list the pools of a template", "template", template.GetName())
-		return nil
 	}
 	var requests []ctrl.Request
-	for i := range pools.Items {
-		requests = append(requests, ctrl.Request{NamespacedName: client.ObjectKeyFromObject(&pools.Items[i])})
+	for _, pool := range pools {
+		requests = append(requests, ctrl.Request{NamespacedName: client.ObjectKeyFromObject(pool)})
 	}
 	return requests
 }

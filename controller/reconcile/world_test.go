@@ -111,6 +111,9 @@ const (
 	dieAfter        // the controllers die before the answer
 )
 
+// idle is how far away the next pass is when all is done.
+const idle = 3 * ownWriteTTL
+
 type lifeKey struct{}
 
 func newWorld(t *testing.T, seed uint64, objects ...client.Object) *world {
@@ -322,6 +325,7 @@ func (l *life) see(was, is client.Object) {
 	some := is
 	if some == nil {
 		some = was
+		l.pools.client.forgetDeleted(l.pools.poolDeleted).Delete(event.DeleteEvent{Object: was}) // the filter of every controller
 	}
 	switch some.(type) {
 	case *ext.SandboxClaim:
@@ -329,19 +333,13 @@ func (l *life) see(was, is client.Object) {
 			l.enqueue(work{name: some.GetName()}, 0)
 		}
 	case *agents.Sandbox:
-		for _, h := range []interface {
-			Create(context.Context, event.CreateEvent, workqueue.TypedRateLimitingInterface[ctrl.Request])
-			Update(context.Context, event.UpdateEvent, workqueue.TypedRateLimitingInterface[ctrl.Request])
-			Delete(context.Context, event.DeleteEvent, workqueue.TypedRateLimitingInterface[ctrl.Request])
-		}{l.claims.memberEvents(), l.pools.memberEvents()} {
-			switch {
-			case was == nil:
-				h.Create(l.ctx, event.CreateEvent{Object: is}, q)
-			case is == nil:
-				h.Delete(l.ctx, event.DeleteEvent{Object: was}, q)
-			default:
-				h.Update(l.ctx, event.UpdateEvent{ObjectOld: was, ObjectNew: is}, q)
-			}
+		switch h := l.pools.memberEvents(); {
+		case was == nil:
+			h.Create(l.ctx, event.CreateEvent{Object: is}, q)
+		case is == nil:
+			h.Delete(l.ctx, event.DeleteEvent{Object: was}, q)
+		default:
+			h.Update(l.ctx, event.UpdateEvent{ObjectOld: was, ObjectNew: is}, q)
 		}
 		if passes(predicate.Funcs{UpdateFunc: ownedSandboxChanged}, was, is) {
 			for _, o := range []client.Object{was, is} {
@@ -351,7 +349,7 @@ func (l *life) see(was, is client.Object) {
 			}
 		}
 	case *ext.SandboxWarmPool:
-		if passes(predicate.Funcs{UpdateFunc: l.pools.poolChanged}, was, is) {
+		if passes(predicate.GenerationChangedPredicate{}, was, is) {
 			l.enqueue(work{pool: true, name: some.GetName()}, 0)
 		}
 		if passes(predicate.GenerationChangedPredicate{}, was, is) {
@@ -374,7 +372,7 @@ func passes(p predicate.Predicate, was, is client.Object) bool {
 
 func (l *life) enqueue(key work, after time.Duration) {
 	due := time.Now()
-	if !l.hasty || after >= settleRecheck {
+	if !l.hasty || after >= ownWriteTTL {
 		due = due.Add(after)
 	}
 	if at, queued := l.queue[key]; !queued || due.Before(at) {
@@ -423,7 +421,7 @@ func (w *world) step(mishap func() fate) bool {
 	}
 	if len(choices) == 0 {
 		// A pool or a claim looks again in a minute or so, for ever: that is no progress.
-		if next.IsZero() || time.Until(next) > settleRecheck {
+		if next.IsZero() || time.Until(next) > idle {
 			return false
 		}
 		time.Sleep(time.Until(next))

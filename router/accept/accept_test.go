@@ -2,15 +2,8 @@ package accept
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"io"
-	"math/big"
 	"net"
 	"net/http"
 	"os"
@@ -23,6 +16,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+
+	"github.com/dovakiin0/agent-sandbox/test/certs"
 )
 
 // TestMain finds leaked goroutines, but for those of fasthttp that outlive its servers.
@@ -35,71 +30,30 @@ func TestMain(m *testing.M) {
 // patience bounds every wait for something that must happen.
 const patience = 10 * time.Second
 
-// authority signs certificates.
-type authority struct {
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
-}
-
-func newAuthority(t *testing.T) *authority {
+func newAuthority(t *testing.T) *certs.Authority {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	require.NoError(t, err)
-	a := &authority{key: key}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "authority"}, IsCA: true, BasicConstraintsValid: true,
-		KeyUsage: x509.KeyUsageCertSign, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	require.NoError(t, err)
-	a.cert, err = x509.ParseCertificate(der)
+	a, err := certs.NewAuthority()
 	require.NoError(t, err)
 	return a
-}
-
-// sign returns a certificate for localhost and its key, in PEM.
-func (a *authority) sign(t *testing.T, name string) (cert, key []byte) {
-	t.Helper()
-	own, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	require.NoError(t, err)
-	serial, err := rand.Int(rand.Reader, big.NewInt(1<<62))
-	require.NoError(t, err)
-	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
-		SerialNumber: serial, Subject: pkix.Name{CommonName: name}, DNSNames: []string{"localhost"},
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-		NotBefore:   time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-	}, a.cert, &own.PublicKey, a.key)
-	require.NoError(t, err)
-	keyDER, err := x509.MarshalECPrivateKey(own)
-	require.NoError(t, err)
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: keyDER})
-}
-
-func (a *authority) pem() []byte {
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.cert.Raw})
-}
-
-func (a *authority) pool() *x509.CertPool {
-	pool := x509.NewCertPool()
-	pool.AddCert(a.cert)
-	return pool
 }
 
 // secret is a folder with tls.crt, tls.key and ca.crt.
 type secret struct{ cert, key, ca string }
 
-func newSecret(t *testing.T, a *authority, name string) secret {
+func newSecret(t *testing.T, a *certs.Authority, name string) secret {
 	t.Helper()
 	dir := t.TempDir()
 	s := secret{filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key"), filepath.Join(dir, "ca.crt")}
-	cert, key := a.sign(t, name)
-	s.write(t, cert, key)
-	require.NoError(t, os.WriteFile(s.ca, a.pem(), 0o600))
+	s.renew(t, a, name)
+	require.NoError(t, os.WriteFile(s.ca, a.PEM(), 0o600))
 	return s
 }
 
-func (s secret) write(t *testing.T, cert, key []byte) {
+// renew writes a new pair.
+func (s secret) renew(t *testing.T, a *certs.Authority, name string) {
 	t.Helper()
+	cert, key, err := a.Sign(name)
+	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(s.cert, cert, 0o600))
 	require.NoError(t, os.WriteFile(s.key, key, 0o600))
 }
@@ -180,13 +134,13 @@ func TestTLS(t *testing.T) {
 	require.NoError(t, err)
 	l := listen(t, cfg, echo)
 
-	c, err := dialTLS(l, &tls.Config{RootCAs: a.pool(), NextProtos: []string{"h2", "http/1.1"}})
+	c, err := dialTLS(l, &tls.Config{RootCAs: a.Pool(), NextProtos: []string{"h2", "http/1.1"}})
 	require.NoError(t, err)
 	assert.Equal(t, "http/1.1", c.ConnectionState().NegotiatedProtocol)
 	assert.GreaterOrEqual(t, c.ConnectionState().Version, uint16(tls.VersionTLS12))
 	c.Close()
 
-	_, err = dialTLS(l, &tls.Config{RootCAs: a.pool(), MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11})
+	_, err = dialTLS(l, &tls.Config{RootCAs: a.Pool(), MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11})
 	assert.Error(t, err)
 
 	plain, err := net.Dial("tcp", l.Addr().String())
@@ -216,9 +170,8 @@ func TestBadTLSFiles(t *testing.T) {
 func TestMutualTLS(t *testing.T) {
 	a, other := newAuthority(t), newAuthority(t)
 	s := newSecret(t, a, "server")
-	certificate := func(by *authority) *tls.Certificate {
-		cert, key := by.sign(t, "client")
-		pair, err := tls.X509KeyPair(cert, key)
+	certificate := func(by *certs.Authority) *tls.Certificate {
+		pair, err := by.Pair("client")
 		require.NoError(t, err)
 		return &pair
 	}
@@ -235,7 +188,7 @@ func TestMutualTLS(t *testing.T) {
 		cfg, err := TLS(s.cert, s.key, s.ca, row.mode, zerolog.Nop(), nil)
 		require.NoError(t, err)
 		l := listen(t, cfg, echo)
-		c, err := dialTLS(l, &tls.Config{RootCAs: a.pool(), GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+		c, err := dialTLS(l, &tls.Config{RootCAs: a.Pool(), GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 			if row.client == nil {
 				return &tls.Certificate{}, nil
 			}

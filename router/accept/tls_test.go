@@ -50,15 +50,15 @@ func TestTLSFilesAreReadAgain(t *testing.T) {
 	assert.Equal(t, "first", subject())
 	assert.Empty(t, reloads, "files that did not change are not read")
 
-	cert, key := a.sign(t, "second")
-	change(func() { s.write(t, cert, key) })
+	change(func() { s.renew(t, a, "second") })
 	f.checked = time.Now()
 	assert.Equal(t, "first", subject(), "not every handshake looks at the files")
 	f.checked = time.Time{}
 	assert.Equal(t, "second", subject())
 	assert.Equal(t, []bool{true}, reloads)
 
-	cert, key = a.sign(t, "third")
+	cert, key, err := a.Sign("third")
+	require.NoError(t, err)
 	change(func() { require.NoError(t, os.WriteFile(s.cert, cert, 0o600)) })
 	assert.Equal(t, "second", subject(), "half of a pair is not used")
 	assert.Equal(t, "second", subject())
@@ -67,13 +67,13 @@ func TestTLSFilesAreReadAgain(t *testing.T) {
 	assert.Equal(t, "third", subject())
 
 	other := newAuthority(t)
-	change(func() { require.NoError(t, os.WriteFile(s.ca, other.pem(), 0o600)) })
+	change(func() { require.NoError(t, os.WriteFile(s.ca, other.PEM(), 0o600)) })
 	cfg, err := f.get(nil)
 	require.NoError(t, err)
-	assert.True(t, cfg.ClientCAs.Equal(other.pool()), "the authorities of clients too")
+	assert.True(t, cfg.ClientCAs.Equal(other.Pool()), "the authorities of clients too")
 	change(func() { require.NoError(t, os.WriteFile(s.ca, nil, 0o600)) })
 	cfg, err = f.get(nil)
 	require.NoError(t, err)
-	assert.True(t, cfg.ClientCAs.Equal(other.pool()))
+	assert.True(t, cfg.ClientCAs.Equal(other.Pool()))
 	assert.Equal(t, []bool{true, false, true, true, false}, reloads)
 }

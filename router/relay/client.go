@@ -54,6 +54,7 @@ type client struct {
 	eof     time.Time     // the client has shut its sending side
 	cancel  chan struct{} // closed when the client is seen to have left; made when a request first has to wait for something
 	left    bool          // it is closed
+	hurried bool          // writes that have to wait fail
 	soon    *time.Timer   // for deadlines that are shorter than the watchdog's tick can tell
 	x       exchange
 	tunnel  tunnel
@@ -242,20 +243,27 @@ func (c *client) abandon(why record.Reason) {
 	if c.x.u != nil {
 		c.x.u.end(why)
 	}
-	if c.x.answering {
-		c.shut() // the sandbox's goroutine may be waiting for the client to read
+	c.hurry()
+	c.moved.Broadcast()
+}
+
+// lose is called when the connection of the exchange is ended.
+func (c *client) lose(u *upstream) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.x.u == u {
+		c.hurry()
 	}
 	c.moved.Broadcast()
 }
 
-// lose is called when the connection of the exchange is ended: its goroutine may be waiting for this client to read.
-func (c *client) lose(u *upstream) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.x.u == u && c.x.answering {
-		c.shut()
+// hurry fails the sandbox's goroutine if it waits for the client to read. An answer that has just gone out whole is not touched,
+// nor the request behind it. The caller holds mu.
+func (c *client) hurry() {
+	if c.x.answering {
+		c.hurried = true
+		c.tcp.SetWriteDeadline(time.Unix(1, 0))
 	}
-	c.moved.Broadcast()
 }
 
 // linger closes the sending side after the last answer and waits a little for the client to have read it: closing with unread
@@ -282,6 +290,10 @@ func (c *client) finished(keep bool) {
 	c.x.u, c.x.answering, c.x.abort = nil, false, record.OK
 	c.since, c.inHead, c.probed = time.Now(), false, false
 	if keep {
+		if c.hurried {
+			c.hurried = false
+			c.tcp.SetWriteDeadline(time.Time{})
+		}
 		c.ring(c.since, probeEvery)
 		c.to(reading)
 		return

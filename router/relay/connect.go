@@ -7,14 +7,14 @@ import (
 	"github.com/dovakiin0/agent-sandbox/router/record"
 )
 
-// connect returns a connection to the endpoint. Its goroutine sees the end of an idle one, but not an end that came in one edge
-// with the last answer (see readRaw). So a reused one is looked at first, unless the request may be replayed.
+// connect returns a connection to the endpoint. A reused one is looked at first, whatever the request: what it already has to say
+// and its goroutine has not read yet would be taken for the answer, and its end would make the request fail.
 func (c *client) connect(s *scratch) (*upstream, record.Reason) {
 	x := &c.x
 	for range maxEndpoints {
 		pool := x.endpoint.Payload.Pool(x.port)
 		u, reused, err := pool.Acquire(x.until, c.leaving())
-		for err == nil && reused && !x.safe && u.look() != silent {
+		for err == nil && reused && u.look() != silent {
 			u.Kill()
 			u, reused, err = pool.Acquire(x.until, c.leaving())
 		}

@@ -49,7 +49,7 @@ func (c *client) expire(now time.Time) {
 	case reading:
 		c.expireReading(now)
 	case routing:
-		if c.cancel != nil && !c.left && c.look() == over {
+		if c.cancel != nil && !c.left && c.hungUp() {
 			close(c.cancel)
 			c.left = true
 		}
@@ -60,8 +60,8 @@ func (c *client) expire(now time.Time) {
 	case uploading, waiting:
 		if why := c.overdue(now); why != record.OK {
 			c.abandon(why)
-		} else if c.phase == waiting && c.eof.IsZero() && c.look() == over {
-			c.eof = now // the end came together with the last bytes, so that no edge told of it
+		} else if c.phase == waiting && c.eof.IsZero() && c.hungUp() {
+			c.eof = now // the end came behind bytes that are not read, or together with the last ones, so that no edge told of it
 		}
 		c.ring(now, probeEvery)
 	case tunnelling:

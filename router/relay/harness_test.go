@@ -44,6 +44,7 @@ type setup struct {
 	Config
 	dial.Dialer
 	access *record.AccessLog
+	graves int // deleted sandboxes that the table remembers; 0: the default
 }
 
 // start runs a router until the end of the test, whose last act is that every connection has ended.
@@ -76,7 +77,8 @@ func start(t testing.TB, edit ...func(*setup)) *router {
 				return u
 			})
 		},
-		Retire: (*Host).Retire,
+		Retire:  (*Host).Retire,
+		MaxGone: with.graves,
 	})
 	r.Relay = New(with.Config, r.table, auth.AllowAll{}, record.NewMeter("test"), with.access)
 	r.table.SetSynced()

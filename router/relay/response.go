@@ -156,9 +156,9 @@ func (c *client) answers() bool {
 // finish sends the end of an answer. The sandbox's connection goes back to its pool before the client's is ready for another
 // request, so that this finds it there.
 func (u *upstream) finish(c *client, tail []byte) step {
-	why := record.OK
 	if len(tail) > 0 && c.send(tail) != nil {
-		why = record.ClientGone
+		u.broke = record.ClientGone
+		return stop
 	}
 	c.mu.Lock()
 	uploaded := c.phase == waiting
@@ -166,8 +166,8 @@ func (u *upstream) finish(c *client, tail []byte) step {
 		c.x.u = nil // from here on it may carry another exchange, which nothing that happens to this client may end
 	}
 	c.mu.Unlock()
-	last := u.last || !uploaded || why != record.OK
-	c.over(why)
+	last := u.last || !uploaded
+	c.over(record.OK)
 	u.stage, u.begun, u.passed = atHead, false, false
 	clean := u.keep && uploaded && len(u.in.unread()) == 0 && u.why.Load() == 0 && u.written()
 	if clean {

@@ -18,7 +18,7 @@ type socket struct {
 	conn io.ReadWriteCloser
 	tcp  dial.Transport  // the transport, under TLS too
 	raw  syscall.RawConn // nil: read with blocking calls (TLS, and systems without raw reads)
-	fd   uintptr         // of raw, valid while w is held and closed is false
+	fd   uintptr         // of tcp, valid while w is held and closed is false; only with raw reads
 
 	// w is held while bytes are written and while the descriptor is closed, so that no writer can meet a descriptor
 	// that has become another connection's.
@@ -41,9 +41,13 @@ type reader interface {
 // init sets s up for conn, which is tcp itself or TLS over it.
 func (s *socket) init(conn io.ReadWriteCloser, tcp dial.Transport) {
 	s.conn, s.tcp = conn, tcp
-	if rawReads && conn == io.ReadWriteCloser(tcp) {
-		s.raw, _ = tcp.SyscallConn()
-		s.raw.Control(func(fd uintptr) { s.fd = fd })
+	if !rawReads {
+		return
+	}
+	raw, _ := tcp.SyscallConn()
+	raw.Control(func(fd uintptr) { s.fd = fd })
+	if conn == io.ReadWriteCloser(tcp) {
+		s.raw = raw
 	}
 }
 
@@ -66,6 +70,15 @@ func (s *socket) look() outlook {
 		return over
 	}
 	return s.peek()
+}
+
+// hungUp reports whether the other end sends no more. Unlike look it sees that behind unread bytes, and under TLS.
+func (s *socket) hungUp() bool {
+	if !s.w.TryLock() {
+		return false
+	}
+	defer s.w.Unlock()
+	return s.closed || s.finished()
 }
 
 // read runs until the connection ends. On a raw socket it waits for readability before it reads, inside one call of

@@ -14,8 +14,10 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// settle is how long the routes file must be left alone before it is read: who does not rename writes in steps.
-const settle = 50 * time.Millisecond
+const (
+	settle     = 50 * time.Millisecond  // how long the routes file must be left alone before it is read: who does not rename writes in steps
+	settleMost = 250 * time.Millisecond // when a file that is never left alone is read, counted from its first change
+)
 
 // routesFile follows a YAML file of routes, for local use, tests and benchmarks.
 type routesFile struct {
@@ -82,18 +84,26 @@ func (f *routesFile) run(ctx context.Context, t Table) error {
 	t.SetSynced()
 	quiet := time.NewTimer(0) // first to find what changed since New
 	defer quiet.Stop()
+	var changed time.Time // first change that was not read yet
+	change := func() {
+		if changed.IsZero() {
+			changed = time.Now()
+		}
+		quiet.Reset(min(settle, time.Until(changed.Add(settleMost))))
+	}
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case err := <-w.Errors:
 			f.log.Warn().Err(err).Msg("watching --routes-file")
-			quiet.Reset(settle)
+			change()
 		case e := <-w.Events:
 			if f.concerns(e.Name) {
-				quiet.Reset(settle)
+				change()
 			}
 		case <-quiet.C:
+			changed = time.Time{}
 			f.reload(t, w)
 		}
 	}

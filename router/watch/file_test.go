@@ -5,6 +5,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -235,4 +236,31 @@ func TestStartUpErrors(t *testing.T) {
 			assert.Contains(t, err.Error(), c.want, name)
 		}
 	}
+}
+
+// TestFileThatIsNeverLeftAlone: a file that is replaced again and again, faster than it settles, is read all the same.
+func TestFileThatIsNeverLeftAlone(t *testing.T) {
+	folder := t.TempDir()
+	path := filepath.Join(folder, "routes.yaml")
+	write(t, path, only("s0"))
+	r := run(t, Options{Discovery: File, RoutesFile: path})
+	eventually(t, "the first routes", func() bool { return r.Updates() == 1 })
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for n := 1; ; n++ {
+			select {
+			case <-stop:
+				return
+			case <-time.After(settle / 10):
+			}
+			next := path + ".next"
+			if assert.NoError(t, os.WriteFile(next, []byte(only("s"+strconv.Itoa(n))), 0o600)) {
+				assert.NoError(t, os.Rename(next, path))
+			}
+		}
+	}()
+	eventually(t, "more routes", func() bool { return r.Updates() > 3 })
+	close(stop)
+	<-stopped
 }

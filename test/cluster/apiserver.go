@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"strings"
 
@@ -18,8 +19,8 @@ var withoutTheirController = strings.Join([]string{
 	"PodGroupProtection",           // likewise for pod groups
 }, ",")
 
-// serveAPI runs kube-apiserver on the listener until ctx ends.
-func serveAPI(ctx context.Context, listener net.Listener, etcdURL string, creds *credentials) error {
+// serveAPI runs kube-apiserver on the listener until ctx ends. Further flags are added to its own.
+func serveAPI(ctx context.Context, listener net.Listener, etcdURL string, creds *credentials, further []string) error {
 	flags := []string{
 		"--etcd-servers=" + etcdURL,
 		"--tls-cert-file=" + creds.servingCert,
@@ -45,8 +46,11 @@ func serveAPI(ctx context.Context, listener net.Listener, etcdURL string, creds 
 	for _, set := range named.FlagSets {
 		fs.AddFlagSet(set)
 	}
-	if err := fs.Parse(flags); err != nil {
+	if err := fs.Parse(append(flags, further...)); err != nil {
 		return err
+	}
+	if fs.NArg() > 0 {
+		return fmt.Errorf("unexpected argument %q", fs.Arg(0))
 	}
 	s.SecureServing.Listener = listener
 	s.SecureServing.BindPort = listener.Addr().(*net.TCPAddr).Port

@@ -15,9 +15,11 @@ import (
 	"k8s.io/client-go/restmapper"
 	"k8s.io/controller-manager/pkg/informerfactory"
 	"k8s.io/klog/v2"
+	"k8s.io/kubernetes/pkg/controller/deployment"
 	"k8s.io/kubernetes/pkg/controller/endpointslice"
 	"k8s.io/kubernetes/pkg/controller/garbagecollector"
 	"k8s.io/kubernetes/pkg/controller/namespace"
+	"k8s.io/kubernetes/pkg/controller/replicaset"
 	"k8s.io/kubernetes/pkg/controller/serviceaccount"
 )
 
@@ -29,6 +31,8 @@ const (
 	gcWorkers            = 20 // as kube-controller-manager
 	namespaceWorkers     = 10
 	endpointSliceWorkers = 5
+	deploymentWorkers    = 5
+	replicaSetWorkers    = 5
 	endpointsPerSlice    = 100
 )
 
@@ -54,6 +58,13 @@ func startControllers(ctx context.Context, config *rest.Config, client kubernete
 	if err != nil {
 		return fmt.Errorf("service account controller: %w", err)
 	}
+	deployments, err := deployment.NewDeploymentController(ctx,
+		typed.Apps().V1().Deployments(), typed.Apps().V1().ReplicaSets(), typed.Core().V1().Pods(), client)
+	if err != nil {
+		return fmt.Errorf("deployment controller: %w", err)
+	}
+	replicaSets := replicaset.NewReplicaSetController(ctx,
+		typed.Apps().V1().ReplicaSets(), typed.Core().V1().Pods(), client, replicaset.BurstReplicas)
 	collector, err := garbagecollector.NewGarbageCollector(ctx, client, metadataClient,
 		restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(client.Discovery())),
 		garbagecollector.DefaultIgnoredResources(),
@@ -66,6 +77,8 @@ func startControllers(ctx context.Context, config *rest.Config, client kubernete
 	go slices.Run(ctx, endpointSliceWorkers)
 	go namespaces.Run(ctx, namespaceWorkers)
 	go accounts.Run(ctx, 1)
+	go deployments.Run(ctx, deploymentWorkers)
+	go replicaSets.Run(ctx, replicaSetWorkers)
 	go collector.Run(ctx, gcWorkers, gcSyncPeriod)
 	go collector.Sync(ctx, client.Discovery(), gcSyncPeriod)
 	typed.Start(ctx.Done())

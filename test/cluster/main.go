@@ -1,10 +1,12 @@
 // Command cluster is a real Kubernetes control plane in one process: etcd, kube-apiserver, and the controllers that
-// this project's behaviour rests on (garbage collection, namespaces, service accounts, EndpointSlices). It needs no
-// container engine, no root and no network beyond 127.0.0.1. It serves the end-to-end tests, the demo and the claim
-// benchmark; the node agent in test/node plays scheduler and kubelet beside it.
+// this project's behaviour rests on (garbage collection, namespaces, service accounts, EndpointSlices) or its chart's
+// (Deployments, ReplicaSets). It needs no container engine, no root and no network beyond 127.0.0.1. It serves the
+// end-to-end tests, the tests of the chart, the demo and the claim benchmark; the node agent in test/node plays scheduler
+// and kubelet beside it.
 //
 // It logs to stderr and prints one line to stdout once /readyz answers ok. SIGTERM ends it with exit code 0, and a
-// second start with the same --data-dir finds the objects of the first.
+// second start with the same --data-dir finds the objects of the first. Arguments after its own flags and "--" are
+// flags of kube-apiserver.
 //
 // It is a Go module of its own, because k8s.io/kubernetes drags in a dependency tree that nobody should have to
 // download in order to build the product.
@@ -60,9 +62,6 @@ func main() {
 // after ctx ended, else what failed.
 func run(ctx context.Context, s settings) error {
 	start := time.Now()
-	if flag.NArg() > 0 {
-		return fmt.Errorf("unexpected argument %q", flag.Arg(0))
-	}
 	unlock, err := lockDir(s.dataDir)
 	if err != nil {
 		return fmt.Errorf("--data-dir: %w", err)
@@ -85,7 +84,7 @@ func run(ctx context.Context, s settings) error {
 	ctx, cancel := context.WithCancel(ctx)
 	served := make(chan error, 1)
 	go func() {
-		served <- serveAPI(ctx, listener, "http://"+etcd.Clients[0].Addr().String(), creds)
+		served <- serveAPI(ctx, listener, "http://"+etcd.Clients[0].Addr().String(), creds, flag.Args())
 		cancel()
 	}()
 	admin := creds.adminConfig(listener.Addr())

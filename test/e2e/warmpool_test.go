@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"encoding/json"
 	"slices"
 	"testing"
 	"time"
@@ -9,9 +10,11 @@ import (
 	"github.com/stretchr/testify/require"
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/dovakiin0/agent-sandbox/proto"
@@ -161,11 +164,38 @@ func recreating(p *extensions.SandboxWarmPool) {
 
 func image(sb *agents.Sandbox) string { return sb.Spec.PodTemplate.Spec.Containers[0].Image }
 
-const otherImage = `{"spec":{"podTemplate":{"spec":{"containers":[{"name":"main","image":"pause:2"}]}}}}`
+const otherImage = `{"podTemplate":{"spec":{"containers":[{"name":"main","image":"pause:2"}]}}}`
+
+// versioned gives the template network rules that say which version of it they were made from, see changeTemplate.
+func versioned(t *extensions.SandboxTemplate) { t.Spec.NetworkPolicy = rulesOf(1) }
+
+func rulesOf(version int64) *extensions.NetworkPolicySpec {
+	return &extensions.NetworkPolicySpec{Egress: []networkingv1.NetworkPolicyEgressRule{{
+		Ports: []networkingv1.NetworkPolicyPort{{Port: new(intstr.FromInt32(int32(version)))}},
+	}}}
+}
+
+// changeTemplate changes the spec of a versioned template by a JSON merge patch, and returns once the controller knows:
+// its watches of two kinds are not ordered, but all reconcilers read templates from the one cache from which the shared
+// NetworkPolicy is made.
+func (s *sandboxes) changeTemplate(template *extensions.SandboxTemplate, patch string) {
+	s.Helper()
+	var spec map[string]any
+	require.NoError(s, json.Unmarshal([]byte(patch), &spec))
+	rules := rulesOf(template.Generation + 1)
+	spec["networkPolicy"] = rules
+	text, err := json.Marshal(map[string]any{"spec": spec})
+	require.NoError(s, err)
+	require.NoError(s, s.patch(template, string(text)))
+	policy := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: template.Name + "-network-policy"}}
+	s.WaitFor(s, policy, "to be that of the changed template", func() bool {
+		return len(policy.Spec.Egress) == 1 && *policy.Spec.Egress[0].Ports[0].Port == *rules.Egress[0].Ports[0].Port
+	})
+}
 
 func testPoolRecreate(s *sandboxes) {
 	template := s.template("t")
-	s.template("other", func(t *extensions.SandboxTemplate) {
+	other := s.template("other", versioned, func(t *extensions.SandboxTemplate) {
 		t.Spec.PodTemplate.Spec.Containers[0].Image = "pause:3"
 	})
 	pool := s.pool("p", "t", 2, recreating)
@@ -176,7 +206,7 @@ func testPoolRecreate(s *sandboxes) {
 	before := s.memberUIDs(pool)
 
 	require.NoError(s, s.patch(template, `{"spec":{"podTemplate":{"metadata":{"labels":{"team":"a"}}}}}`))
-	require.NoError(s, s.patch(template, otherImage))
+	require.NoError(s, s.patch(template, `{"spec":`+otherImage+`}`))
 	s.waitMembers(pool, "of the new template", func(sb *agents.Sandbox) bool {
 		return image(sb) == "pause:2" && !slices.Contains(before, sb.UID)
 	})
@@ -189,18 +219,20 @@ func testPoolRecreate(s *sandboxes) {
 
 	// Metadata alone is no reason: a member that is made afterwards has it, the old ones stay.
 	before = s.memberUIDs(pool)
-	require.NoError(s, s.patch(&extensions.SandboxTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: "other"}},
-		`{"spec":{"podTemplate":{"metadata":{"labels":{"team":"b"}}}}}`))
+	s.changeTemplate(other, `{"podTemplate":{"metadata":{"labels":{"team":"b"}}}}`)
 	require.NoError(s, s.patch(pool, `{"spec":{"replicas":3}}`))
 	s.waitFull(pool)
 	assert.Subset(s, s.memberUIDs(pool), before)
+	for _, sb := range s.members(pool) {
+		assert.Equal(s, !slices.Contains(before, sb.UID), sb.Spec.PodTemplate.Metadata.Labels["team"] == "b")
+	}
 }
 
 func testPoolOnReplenish(s *sandboxes) {
-	template := s.template("t")
+	template := s.template("t", versioned)
 	pool := s.pool("p", "t", 2)
 	before := s.memberUIDs(pool)
-	require.NoError(s, s.patch(template, otherImage))
+	s.changeTemplate(template, otherImage)
 	require.NoError(s, s.patch(pool, `{"spec":{"replicas":3}}`))
 	s.waitFull(pool)
 	for _, sb := range s.members(pool) {

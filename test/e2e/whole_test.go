@@ -33,6 +33,10 @@ const (
 	pause    = 50 * time.Millisecond
 )
 
+// unknownWait has the router wait longer for news of a sandbox that it does not know: a busy machine may have this test see
+// a claim turn Ready well before the router sees the route.
+const unknownWait = "--unknown-wait=10s"
+
 // whole is the system as an orchestrator meets it: a pool of real runtimes, claims on it, and the router.
 type whole struct {
 	*sandboxes
@@ -152,7 +156,7 @@ func (o *oneSize) Next() *remotecommand.TerminalSize {
 func TestWhole(t *testing.T) {
 	w := newWhole(t, 2)
 	w.StartController(t)
-	w.router = w.StartRouter(t)
+	w.router = w.StartRouter(t, unknownWait)
 	w.waitPool()
 
 	warm := w.claim("warm")
@@ -231,7 +235,7 @@ func (w *whole) status(sandbox string) int {
 func TestRestartsLoseNothing(t *testing.T) {
 	w := newWhole(t, 2)
 	controller := w.StartController(t)
-	w.router = w.StartRouter(t)
+	w.router = w.StartRouter(t, unknownWait)
 	w.waitPool()
 	kept := w.claim("kept")
 	sandbox := w.sandboxOf(kept)

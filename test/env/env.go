@@ -26,6 +26,7 @@ import (
 
 	agentsv1beta1 "github.com/dovakiin0/agent-sandbox/proto/agents/v1beta1"
 	extensionsv1beta1 "github.com/dovakiin0/agent-sandbox/proto/extensions/v1beta1"
+	"github.com/dovakiin0/agent-sandbox/test/sources"
 	"github.com/dovakiin0/agent-sandbox/test/stack"
 )
 
@@ -46,6 +47,11 @@ func WithNodes(nodes string) Option { return func(o *stack.Options) { o.Nodes = 
 // WithNodeArgs adds flags to the node agent.
 func WithNodeArgs(args ...string) Option {
 	return func(o *stack.Options) { o.NodeArgs = append(o.NodeArgs, args...) }
+}
+
+// WithPods runs pods that have the image of one of the programs as processes of it.
+func WithPods(programs ...stack.Program) Option {
+	return func(o *stack.Options) { o.Pods = append(o.Pods, programs...) }
 }
 
 var (
@@ -108,7 +114,7 @@ func start() (*Env, error) {
 		e.Client, err = client.NewWithWatch(s.Config, client.Options{Scheme: scheme})
 	}
 	if err == nil {
-		err = recordSources(s.Root)
+		err = sources.Record(s.Root, "controller", "router", "runtime", "test", "charts")
 	}
 	if err != nil {
 		s.Stop()

@@ -2,8 +2,6 @@ package env
 
 import (
 	"context"
-	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/dovakiin0/agent-sandbox/test/stack"
@@ -47,21 +45,4 @@ func started(t testing.TB, name string, start func(context.Context) (*stack.Proc
 		}
 	})
 	return p
-}
-
-// recordSources reads the directories that hold the sources of the programs under test. go test remembers what a test
-// binary has read, so from then on a change to a source file makes it run the tests again rather than repeat a result.
-func recordSources(root string) error {
-	for _, file := range []string{"go.mod", "go.sum"} {
-		if _, err := os.Stat(filepath.Join(root, file)); err != nil {
-			return err
-		}
-	}
-	for _, dir := range []string{"proto", "controller", "router", "runtime", "test", "charts"} {
-		err := filepath.WalkDir(filepath.Join(root, dir), func(string, os.DirEntry, error) error { return nil })
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }

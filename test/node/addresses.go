@@ -125,9 +125,14 @@ func hostBits(ip netip.Addr) uint16 {
 	return uint16(b[2])<<8 | uint16(b[3])
 }
 
-// listenAddress is where the process of the pod with this address listens.
-func listenAddress(pod netip.Addr) string {
+// loopback is the address on this machine that stands for that of a pod.
+func loopback(pod netip.Addr) string {
 	b := pod.As4()
 	b[0] = 127
-	return netip.AddrPortFrom(netip.AddrFrom4(b), runtimePort).String()
+	return netip.AddrFrom4(b).String()
+}
+
+// listenAddress is where the runtime of the pod with this address listens.
+func listenAddress(pod netip.Addr) string {
+	return net.JoinHostPort(loopback(pod), strconv.Itoa(runtimePort))
 }

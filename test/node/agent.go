@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 )
@@ -40,7 +41,9 @@ type agent struct {
 	turn      atomic.Uint32 // for the round robin over nodes
 	addresses *addresses
 	dataDir   string
-	runtime   runtimeImage
+	runtime   program
+	programs  []program
+	server    *rest.Config  // where the API server is
 	writes    chan struct{} // semaphore
 
 	mu   sync.Mutex

@@ -4,7 +4,6 @@ import (
 	"os"
 	"os/exec"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -24,20 +23,6 @@ const (
 	annotationUnready = "test.agent-sandbox.dev/unready"
 )
 
-// runtimeImage says which images stand for the runtime binary.
-type runtimeImage struct {
-	binary       string
-	repositories []string // what the repository of such an image ends in
-}
-
-func (r runtimeImage) matches(image string) bool {
-	repository, _, _ := strings.Cut(image, "@")
-	if colon := strings.LastIndexByte(repository, ':'); colon > strings.LastIndexByte(repository, '/') {
-		repository = repository[:colon]
-	}
-	return r.binary != "" && slices.ContainsFunc(r.repositories, func(end string) bool { return strings.HasSuffix(repository, end) })
-}
-
 // plan is how a pod is run.
 type plan struct {
 	command     *process.Command // nil for no process
@@ -48,7 +33,7 @@ type plan struct {
 }
 
 // newPlan decides how to run the pod. Its process may write below dir and listens, if it is a runtime, on the address.
-func newPlan(pod *corev1.Pod, runtime runtimeImage, dir, address string) plan {
+func newPlan(pod *corev1.Pod, runtime program, dir, address string) plan {
 	p := plan{
 		readyAfter:  duration(pod, annotationReadyAfter),
 		listenAfter: duration(pod, annotationListenAfter),

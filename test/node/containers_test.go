@@ -10,9 +10,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-var testRuntime = runtimeImage{binary: "/bin/runtime", repositories: []string{"sandbox-runtime", "python-runtime-sandbox"}}
+var testRuntime = program{binary: "/bin/runtime", repositories: []string{"sandbox-runtime", "python-runtime-sandbox"}}
 
-func TestRuntimeImageMatches(t *testing.T) {
+func TestProgramMatches(t *testing.T) {
 	for image, want := range map[string]bool{
 		"sandbox-runtime":                   true,
 		"sandbox-runtime:v1":                true,
@@ -29,7 +29,7 @@ func TestRuntimeImageMatches(t *testing.T) {
 	} {
 		assert.Equal(t, want, testRuntime.matches(image), image)
 	}
-	assert.False(t, runtimeImage{repositories: testRuntime.repositories}.matches("sandbox-runtime"), "no binary was given")
+	assert.False(t, program{repositories: testRuntime.repositories}.matches("sandbox-runtime"), "no binary was given")
 }
 
 func podWith(annotations map[string]string, container corev1.Container) *corev1.Pod {

@@ -3,6 +3,9 @@
 //
 //   - A pod whose first container has the runtime image becomes one real process of the runtime binary with a directory
 //     of its own, and is Ready once GET / on it answers 200.
+//   - A pod whose first container has the image of a --program becomes a process of that program with the container's
+//     arguments, environment and volumes and with the rights of its service account, and is Ready once its readiness
+//     probe succeeds.
 //   - A pod with the annotation test.agent-sandbox.dev/run: "true" runs the command of its first container as a real
 //     process, as long as there is such a program on this machine.
 //   - Any other pod is reported Running and Ready without a process.
@@ -38,6 +41,7 @@ type settings struct {
 	nodes         string
 	runtimeBinary string
 	runtimeImages string
+	programs      []program
 	reuseFirst    bool
 }
 
@@ -50,6 +54,11 @@ func main() {
 	flag.StringVar(&s.nodes, "nodes", "node-a=zone-a", "nodes to play, each with its zone: name=zone,...")
 	flag.StringVar(&s.runtimeBinary, "runtime-binary", "", "program to run for pods of the runtime image")
 	flag.StringVar(&s.runtimeImages, "runtime-image", "sandbox-runtime,python-runtime-sandbox", "how the repository of a runtime image ends, several by comma")
+	flag.Func("program", "image to run as a program: how its repository ends, and the binary, as repository=binary; may be repeated", func(value string) error {
+		p, err := parseProgram(value)
+		s.programs = append(s.programs, p)
+		return err
+	})
 	flag.BoolVar(&s.reuseFirst, "reuse-addresses-first", false, "give the address released last to the next pod, rather than one that was never used")
 	flag.Parse()
 
@@ -69,11 +78,8 @@ func run(ctx context.Context, s settings) error {
 	if err != nil {
 		return fmt.Errorf("--nodes: %w", err)
 	}
-	if s.runtimeBinary != "" { // it may be started from another directory
-		if s.runtimeBinary, err = filepath.Abs(s.runtimeBinary); err != nil {
-			return fmt.Errorf("--runtime-binary: %w", err)
-		}
-		if _, err := os.Stat(s.runtimeBinary); err != nil {
+	if s.runtimeBinary != "" {
+		if s.runtimeBinary, err = existing(s.runtimeBinary); err != nil {
 			return fmt.Errorf("--runtime-binary: %w", err)
 		}
 	}
@@ -83,7 +89,11 @@ func run(ctx context.Context, s settings) error {
 	if err := os.MkdirAll(s.dataDir, 0o700); err != nil {
 		return fmt.Errorf("--data-dir: %w", err)
 	}
-	client, err := newClient(s.kubeconfig)
+	server, err := clientcmd.BuildConfigFromFlags("", s.kubeconfig)
+	if err != nil {
+		return fmt.Errorf("--kubeconfig: %w", err)
+	}
+	client, err := newClient(server)
 	if err != nil {
 		return fmt.Errorf("--kubeconfig: %w", err)
 	}
@@ -98,7 +108,9 @@ func run(ctx context.Context, s settings) error {
 		nodes:     nodes,
 		addresses: addresses,
 		dataDir:   s.dataDir,
-		runtime:   runtimeImage{binary: s.runtimeBinary, repositories: strings.Split(s.runtimeImages, ",")},
+		runtime:   program{binary: s.runtimeBinary, repositories: strings.Split(s.runtimeImages, ",")},
+		programs:  s.programs,
+		server:    server,
 		runs:      map[string]*podRun{},
 		writes:    make(chan struct{}, parallelWrites),
 	}
@@ -108,12 +120,8 @@ func run(ctx context.Context, s settings) error {
 }
 
 // newClient makes a client that speaks the compact protocol and does not hold itself back.
-func newClient(kubeconfig string) (kubernetes.Interface, error) {
-	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
-	if err != nil {
-		return nil, err
-	}
-	config = rest.AddUserAgent(config, "node-agent")
+func newClient(server *rest.Config) (kubernetes.Interface, error) {
+	config := rest.AddUserAgent(rest.CopyConfig(server), "node-agent")
 	config.ContentType = "application/vnd.kubernetes.protobuf"
 	config.QPS = -1
 	return kubernetes.NewForConfig(config)

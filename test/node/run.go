@@ -67,12 +67,9 @@ func newPodRun(ctx context.Context, a *agent, pod *corev1.Pod, ip netip.Addr) (*
 		killing:  make(chan struct{}),
 		done:     make(chan struct{}),
 	}
-	base := filepath.Join(r.dir, "app")
-	r.plan = newPlan(pod, a.runtime, base, listenAddress(ip))
-	if r.plan.command != nil {
-		if err := os.MkdirAll(base, 0o700); err != nil {
-			return nil, err
-		}
+	var err error
+	if r.plan, err = a.plan(ctx, pod, r.dir, ip); err != nil {
+		return nil, err
 	}
 	r.ctx, r.forget = context.WithCancel(ctx)
 	nodeIP := a.nodes.named(pod.Spec.NodeName).Status.Addresses[0].Address

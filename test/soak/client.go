@@ -66,7 +66,7 @@ func visit(c net.Conn, in *bufio.Reader, h *neighbourhood) bool {
 	case errors.Is(err, errUnexpected):
 		h.tally.failure(err.Error())
 	case wasLive && tenant.live.Load() && e.sandbox == tenant.sandbox:
-		h.tally.failure(fmt.Sprintf("%s was there all the time, but: %v", e.sandbox, err))
+		h.tally.failure(fmt.Sprintf("%s was there all the time, but %s: %v", e.sandbox, e.what, err))
 	default:
 		h.tally.interrupted.Add(1)
 	}
@@ -88,18 +88,23 @@ type exchange struct {
 	sandbox string
 	tally   *tally
 	mark    stamp
+	what    string // the kind, for messages
 }
 
 // run does an exchange of a random kind.
 func (e *exchange) run() (keep bool, err error) {
 	e.mark = stamp{e.sandbox, fmt.Sprint(serials.Add(1))}
+	size, rounds := randomSize(), rand.IntN(20)
 	switch n := rand.IntN(10); {
 	case n < 4:
-		return e.download(randomSize())
+		e.what = fmt.Sprintf("a download of %d bytes", size)
+		return e.download(size)
 	case n < 8:
-		return e.upload(randomSize())
+		e.what = fmt.Sprintf("an upload of %d bytes", size)
+		return e.upload(size)
 	}
-	return false, e.socket(rand.IntN(20))
+	e.what = fmt.Sprintf("a WebSocket of %d rounds", rounds)
+	return false, e.socket(rounds)
 }
 
 // randomSize is mostly small, sometimes more than any buffer on the way.
@@ -269,14 +274,14 @@ func (e *exchange) answer(method string) (r *http.Response, keep bool, err error
 // probe asks for an empty download and returns the status of the answer, whoever made it.
 func (e *exchange) probe() (status int, err error) {
 	e.mark = stamp{e.sandbox, "probe"}
-	e.in = bufio.NewReader(e.conn)
 	_ = e.conn.SetDeadline(time.Now().Add(patience))
 	if _, err := io.WriteString(e.conn, e.head("GET /download", "Size: 0", "Framing: length")); err != nil {
 		return 0, err
 	}
-	r, err := http.ReadResponse(e.in, &http.Request{Method: http.MethodGet})
+	r, err := http.ReadResponse(bufio.NewReader(e.conn), &http.Request{Method: http.MethodGet})
 	if err != nil {
 		return 0, err
 	}
-	return r.StatusCode, nil
+	_, err = io.Copy(io.Discard, r.Body)
+	return r.StatusCode, err
 }

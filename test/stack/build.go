@@ -25,14 +25,17 @@ const (
 	Runtime      Program = "runtime"
 	Controller   Program = "controller"
 	Router       Program = "router"
+	Helm         Program = "helm" // not a part of a stack, but what installs the chart on one
 )
 
-// source is where go build runs and what it builds, both relative to the root of the repository. The control plane is
-// a module of its own, which go build finds only from inside.
+// source is where go build runs and what it builds, both relative to the root of the repository. The control plane and
+// Helm are modules of their own, which go build finds only from inside.
 func (p Program) source() (dir, pkg string) {
 	switch p {
 	case ControlPlane:
 		return "test/cluster", "."
+	case Helm:
+		return "tools/helm", "helm.sh/helm/v4/cmd/helm"
 	case Node:
 		return ".", "./test/node"
 	default:
@@ -62,7 +65,8 @@ func Root() (string, error) {
 func Build(ctx context.Context, root string, p Program, race bool, progress io.Writer) (string, error) {
 	bin := filepath.Join(root, "bin")
 	args := []string{"build", "-v", "-buildvcs=false"} // -v names each package that is compiled, for the progress lines
-	if p != ControlPlane {                             // the others have a release build in bin
+	ownModule := p == ControlPlane || p == Helm
+	if !ownModule { // the others have a release build in bin
 		bin = filepath.Join(bin, "test")
 	}
 	if race {
@@ -77,8 +81,15 @@ func Build(ctx context.Context, root string, p Program, race bool, progress io.W
 
 	dir, pkg := p.source()
 	path := filepath.Join(bin, string(p))
-	if p == ControlPlane && newerThanAll(path, filepath.Join(root, dir)) {
-		return path, nil // go build takes longer to find that out than the control plane to start
+	if ownModule && newerThanAll(path, filepath.Join(root, dir)) {
+		return path, nil // go build takes longer to find that out than the program to start
+	}
+	if p == ControlPlane {
+		version, err := kubernetesVersion(ctx, filepath.Join(root, dir))
+		if err != nil {
+			return "", err
+		}
+		args = append(args, "-ldflags=-X k8s.io/component-base/version.gitVersion="+version)
 	}
 	cmd := exec.CommandContext(ctx, "go", append(args, "-o", path, pkg)...)
 	cmd.Dir = filepath.Join(root, dir)
@@ -94,6 +105,14 @@ func Build(ctx context.Context, root string, p Program, race bool, progress io.W
 		return "", fmt.Errorf("build %s: %w\n%s", p, err, output)
 	}
 	return path, nil
+}
+
+// kubernetesVersion is what the module requires, which its API server shall say of itself: a chart may ask for it.
+func kubernetesVersion(ctx context.Context, module string) (string, error) {
+	cmd := exec.CommandContext(ctx, "go", "list", "-m", "-f={{.Version}}", "k8s.io/kubernetes")
+	cmd.Dir = module
+	out, err := cmd.Output()
+	return strings.TrimSpace(string(out)), err
 }
 
 // newerThanAll is true if the file is younger than everything in the directory.

@@ -4,6 +4,7 @@
 package stack
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"net/url"
@@ -26,7 +27,10 @@ type Options struct {
 	Progress io.Writer // for what takes long; nil for none
 	Nodes    string    // as the flag --nodes of the node agent; the default is one node in each of two zones
 	NodeArgs []string  // further flags of the node agent
+	APIArgs  []string  // further flags of the API server
+	CRDs     string    // directory of the CRDs; the default is that of the chart
 	Race     bool      // build the controller and the router with the race detector
+	Pods     []Program // to run as processes when a pod has their image, as the runtime always is
 }
 
 // Stack is a running control plane with a node agent. Stop it when it is no longer needed; all its processes end when
@@ -70,7 +74,7 @@ func (s *Stack) start(ctx context.Context) error {
 	}
 	var err error
 	s.ControlPlane, err = s.launch(ctx, ControlPlane, saysReady,
-		"--data-dir="+filepath.Join(s.options.Dir, "cluster"), "--kubeconfig="+s.Kubeconfig)
+		append([]string{"--data-dir=" + filepath.Join(s.options.Dir, "cluster"), "--kubeconfig=" + s.Kubeconfig, "--"}, s.options.APIArgs...)...)
 	if err != nil {
 		return err
 	}
@@ -82,22 +86,40 @@ func (s *Stack) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.ControlPlane.command.Args = append(s.ControlPlane.command.Args, "--secure-port="+address.Port()) // for Restart
+	s.ControlPlane.command.Args = append([]string{"--secure-port=" + address.Port()}, s.ControlPlane.command.Args...) // for Restart
 
-	if err := installCRDs(ctx, s.Config, filepath.Join(s.Root, "charts/agent-sandbox/crds")); err != nil {
+	if err := installCRDs(ctx, s.Config, cmp.Or(s.options.CRDs, filepath.Join(s.Root, "charts/agent-sandbox/crds"))); err != nil {
 		return err
 	}
 	runtime, err := s.build(ctx, Runtime)
 	if err != nil {
 		return err
 	}
-	s.Node, err = s.launch(ctx, Node, saysReady, append([]string{
+	args, err := s.podPrograms(ctx)
+	if err != nil {
+		return err
+	}
+	s.Node, err = s.launch(ctx, Node, saysReady, slices.Concat([]string{
 		"--kubeconfig=" + s.Kubeconfig,
 		"--data-dir=" + filepath.Join(s.options.Dir, "node"),
 		"--nodes=" + s.options.Nodes,
 		"--runtime-binary=" + runtime,
-	}, s.options.NodeArgs...)...)
+	}, args, s.options.NodeArgs)...)
 	return err
+}
+
+// podPrograms builds what pods shall run and returns the flags that tell the node agent.
+func (s *Stack) podPrograms(ctx context.Context) ([]string, error) {
+	images := map[Program]string{Controller: "agent-sandbox-controller", Router: "sandbox-router"}
+	var args []string
+	for _, p := range s.options.Pods {
+		path, err := s.build(ctx, p)
+		if err != nil {
+			return nil, err
+		}
+		args = append(args, "--program="+images[p]+"="+path)
+	}
+	return args, nil
 }
 
 // StartController builds and starts the controller with all its extensions and waits until it is ready. The arguments

@@ -2,12 +2,13 @@ package wire
 
 import (
 	"bytes"
+	"crypto/tls"
 	"errors"
 	"io"
-	"math/rand/v2"
 	"net"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -24,9 +25,10 @@ var notation = strings.NewReplacer("⏎", "\r\n", "␊", "\n", "␍", "\r", "␀
 // conn is one TCP connection of a case, either a client's or a sandbox's. It reads only when told to, and ends the
 // test when the peer keeps it waiting.
 type conn struct {
-	t    testing.TB
-	side string // "client" or "sandbox"
-	tcp  *net.TCPConn
+	t      testing.TB
+	side   string       // "client" or "sandbox"
+	stream net.Conn     // what is sent and received goes through it: tcp itself, or TLS over it
+	tcp    *net.TCPConn // the transport
 
 	buf []byte // received and not yet taken
 	err error  // why no more can be received
@@ -34,7 +36,16 @@ type conn struct {
 
 func newConn(t testing.TB, side string, tcp *net.TCPConn) *conn {
 	t.Cleanup(func() { _ = tcp.Close() }) // most cases closed it already
-	return &conn{t: t, side: side, tcp: tcp}
+	return &conn{t: t, side: side, stream: tcp, tcp: tcp}
+}
+
+// encrypt has TLS on the connection from now on.
+func (c *conn) encrypt(cfg *tls.Config) {
+	c.t.Helper()
+	stream := tls.Client(c.tcp, cfg)
+	require.NoError(c.t, c.tcp.SetDeadline(time.Now().Add(patience)))
+	require.NoError(c.t, stream.Handshake())
+	c.stream, c.side = stream, c.side+" over TLS"
 }
 
 // send writes text in table notation. Of several pieces each but the last is left to be read by the router before
@@ -52,26 +63,34 @@ func (c *conn) send(pieces ...string) {
 // write sends bytes as they are.
 func (c *conn) write(data []byte) {
 	c.t.Helper()
-	require.NoError(c.t, c.tcp.SetWriteDeadline(time.Now().Add(patience)))
-	_, err := c.tcp.Write(data)
+	require.NoError(c.t, c.stream.SetWriteDeadline(time.Now().Add(patience)))
+	_, err := c.stream.Write(data)
 	require.NoError(c.t, err, "%s: cannot write", c.side)
 }
 
 // fill receives once more. It reports whether bytes came, and ends the test when neither bytes nor an end came.
 func (c *conn) fill() bool {
 	c.t.Helper()
-	if c.err != nil {
-		return false
-	}
-	require.NoError(c.t, c.tcp.SetReadDeadline(time.Now().Add(patience)))
-	chunk := make([]byte, 64<<10)
-	n, err := c.tcp.Read(chunk)
-	c.buf = append(c.buf, chunk[:n]...)
-	if errors.Is(err, os.ErrDeadlineExceeded) {
+	had := len(c.buf)
+	if c.receive(patience); c.err == nil && len(c.buf) == had {
 		require.FailNow(c.t, "nothing came", "%s waited for %v; left unread so far: %.2000q", c.side, patience, c.buf)
 	}
-	c.err = err
-	return n > 0
+	return len(c.buf) > had
+}
+
+// receive waits for bytes or an end, for at most the given time.
+func (c *conn) receive(wait time.Duration) {
+	c.t.Helper()
+	if c.err != nil {
+		return
+	}
+	require.NoError(c.t, c.stream.SetReadDeadline(time.Now().Add(wait)))
+	chunk := make([]byte, 64<<10)
+	n, err := c.stream.Read(chunk)
+	c.buf = append(c.buf, chunk[:n]...)
+	if !errors.Is(err, os.ErrDeadlineExceeded) {
+		c.err = err
+	}
 }
 
 // until takes everything up to and including delim.
@@ -122,7 +141,11 @@ func (c *conn) expect(text string) {
 // readable reports whether bytes or the end of the stream have come and were not taken yet.
 func (c *conn) readable() bool {
 	c.t.Helper()
-	return len(c.buf) > 0 || readable(c.t, c.tcp)
+	if c.stream == net.Conn(c.tcp) {
+		return len(c.buf) > 0 || readable(c.t, c.tcp)
+	}
+	c.receive(time.Millisecond) // what the socket shows is not what TLS holds
+	return len(c.buf) > 0 || c.err != nil
 }
 
 // eof wants the peer to end the stream with a FIN and no more bytes.
@@ -141,10 +164,12 @@ func (c *conn) gone() {
 }
 
 // close ends the connection. The kernel resets it instead if the peer sent bytes that nobody took.
-func (c *conn) close() { require.NoError(c.t, c.tcp.Close()) }
+func (c *conn) close() { _ = c.stream.Close() } // the farewell of TLS is of no use to a peer that is gone
 
-// closeWrite sends a FIN and keeps on receiving.
-func (c *conn) closeWrite() { require.NoError(c.t, c.tcp.CloseWrite()) }
+// closeWrite ends what is sent, by FIN or the farewell of TLS, and keeps on receiving.
+func (c *conn) closeWrite() {
+	require.NoError(c.t, c.stream.(interface{ CloseWrite() error }).CloseWrite())
+}
 
 // reset ends the connection with an RST.
 func (c *conn) reset() {
@@ -152,15 +177,14 @@ func (c *conn) reset() {
 	require.NoError(c.t, c.tcp.Close())
 }
 
-// flood writes until total bytes are sent or the peer accepts nothing for stall, and returns how many it took.
-// Byte i of the flood is pattern(i).
+// flood writes until total bytes are sent or the peer accepts nothing for stall, and returns how many it took. A stalled TLS
+// connection cannot be written to any more; see pour. The bytes are those of Pattern.
 func (c *conn) flood(total int, stall time.Duration) (sent int, err error) {
 	for sent < total {
-		chunk := patterned(sent, min(64<<10, total-sent))
-		if err := c.tcp.SetWriteDeadline(time.Now().Add(stall)); err != nil {
+		if err := c.stream.SetWriteDeadline(time.Now().Add(stall)); err != nil {
 			return sent, err
 		}
-		n, err := c.tcp.Write(chunk)
+		n, err := c.stream.Write(Pattern(sent, min(64<<10, total-sent)))
 		sent += n
 		if err != nil {
 			return sent, err
@@ -169,20 +193,51 @@ func (c *conn) flood(total int, stall time.Duration) (sent int, err error) {
 	return sent, nil
 }
 
-// patterned is n bytes of an endless sequence from position at, a view of at most maxPattern bytes. The sequence has no
-// short period, so lost, doubled and moved bytes show.
-func patterned(at, n int) []byte { return pattern[at%patternPeriod:][:n] }
+// pouring is a flood in the background that waits for its reader as long as it takes.
+type pouring struct {
+	total int
+	sent  atomic.Int64
+	done  chan error
+}
 
-const (
-	maxPattern    = 1 << 20
-	patternPeriod = 65521
-)
+func (c *conn) pour(total int) *pouring {
+	c.t.Helper()
+	require.NoError(c.t, c.stream.SetWriteDeadline(time.Time{}))
+	p := &pouring{total: total, done: make(chan error, 1)}
+	go func() {
+		for sent := 0; sent < total; {
+			n, err := c.stream.Write(Pattern(sent, min(64<<10, total-sent)))
+			sent += n
+			p.sent.Store(int64(sent))
+			if err != nil {
+				p.done <- err
+				return
+			}
+		}
+		p.done <- nil
+	}()
+	return p
+}
 
-var pattern = func() []byte {
-	random := rand.New(rand.NewPCG(1, 2))
-	period := make([]byte, patternPeriod)
-	for i := range period {
-		period[i] = 'a' + byte(random.IntN(26))
+// stops waits until the peer has accepted nothing for stall, and ends the test if that never comes true.
+func (p *pouring) stops(t testing.TB, stall time.Duration) {
+	t.Helper()
+	for before := int64(-1); ; time.Sleep(stall) {
+		sent := p.sent.Load()
+		require.Less(t, sent, int64(p.total), "the sender was never stopped")
+		if sent == before {
+			return
+		}
+		before = sent
 	}
-	return bytes.Repeat(period, 2+maxPattern/patternPeriod)
-}()
+}
+
+// drip sends text ten times a second until the connection ends.
+func (c *conn) drip(text string) {
+	for {
+		if _, err := c.stream.Write([]byte(text)); err != nil {
+			return
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+}

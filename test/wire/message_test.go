@@ -161,12 +161,12 @@ func (b *body) all() (data string, complete bool) {
 	}
 }
 
-// discard reads the body to its end, keeps nothing, and checks it against patterned. It returns the length.
+// discard reads the body to its end, keeps nothing, and checks it against Pattern. It returns the length.
 func (b *body) discard() (n int, complete bool) {
 	b.c.t.Helper()
 	for {
-		piece, more := b.piece(maxPattern)
-		if !bytes.Equal(piece, patterned(n, len(piece))) {
+		piece, more := b.piece(MaxPattern)
+		if !bytes.Equal(piece, Pattern(n, len(piece))) {
 			require.FailNow(b.c.t, "wrong byte in the body", "%s, after %d good bytes", b.c.side, n)
 		}
 		n += len(piece)

@@ -2,7 +2,8 @@
 // server in place of the sandbox on the other. Each case is one table row or one short function that reads top to
 // bottom as a dialogue.
 //
-// The two files that are no tests build and run the router and write its routes; the soak program uses them as well.
+// The files that are no tests build and run the router, write its routes and make large bodies; the soak program uses them as
+// well.
 package wire
 
 import (
@@ -13,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -38,12 +40,13 @@ func Build(dir string, race bool) (string, error) {
 	return binary, nil
 }
 
-// Router is a running router. Its three listeners share one loopback address of their own, so that fixed ports never
+// Router is a running router. Its listeners share one loopback address of their own, so that fixed ports never
 // collide with another router on the machine.
 type Router struct {
 	*process.Process
 
 	Proxy  string // host:port for traffic
+	Secure string // host:port for traffic over TLS, open if the flags name a certificate
 	Admin  string // host:port of /metrics
 	Probes string // host:port of /healthz and /readyz
 
@@ -65,14 +68,14 @@ func freshAddress() string {
 // the router to become ready.
 func Launch(binary string, flags, env []string) (*Router, error) {
 	host := freshAddress()
-	r := &Router{Proxy: host + ":8080", Admin: host + ":9090", Probes: host + ":8081"}
+	r := &Router{Proxy: host + ":8080", Secure: host + ":8443", Admin: host + ":9090", Probes: host + ":8081"}
+	args := []string{"--http-bind-address=" + r.Proxy, "--metrics-bind-address=" + r.Admin, "--health-probe-bind-address=" + r.Probes}
+	if slices.ContainsFunc(flags, func(f string) bool { return strings.HasPrefix(f, "--tls-cert-file=") }) {
+		args = append(args, "--https-bind-address="+r.Secure)
+	}
 	p, err := process.Start(process.Command{
-		Path: binary,
-		Args: append([]string{
-			"--http-bind-address=" + r.Proxy,
-			"--metrics-bind-address=" + r.Admin,
-			"--health-probe-bind-address=" + r.Probes,
-		}, flags...),
+		Path:   binary,
+		Args:   append(args, flags...),
 		Env:    append(os.Environ(), env...),
 		Output: &r.output,
 	})
@@ -114,6 +117,27 @@ func (r *Router) Probe(path string) int {
 	}
 	_ = response.Body.Close() // only the status counts
 	return response.StatusCode
+}
+
+// PeakMemory is the largest resident set that the router has had, in bytes.
+func (r *Router) PeakMemory() (int, error) { return r.status("VmHWM") }
+
+// Memory is the router's resident set, in bytes.
+func (r *Router) Memory() (int, error) { return r.status("VmRSS") }
+
+// status reads a size from /proc/pid/status.
+func (r *Router) status(name string) (int, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", r.PID()))
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(text)) {
+		var kibibytes int
+		if n, _ := fmt.Sscanf(line, name+": %d kB", &kibibytes); n == 1 {
+			return kibibytes << 10, nil
+		}
+	}
+	return 0, fmt.Errorf("no %s of process %d", name, r.PID())
 }
 
 // Output is what the router wrote to its standard streams so far.

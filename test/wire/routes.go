@@ -11,6 +11,7 @@ type Route struct {
 	ID        string     `json:"id"`
 	Namespace string     `json:"namespace,omitempty"`
 	UID       string     `json:"uid,omitempty"`
+	Claim     string     `json:"claim,omitempty"`
 	State     string     `json:"state,omitempty"`
 	Endpoints []Endpoint `json:"endpoints"`
 }
