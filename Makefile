@@ -4,7 +4,7 @@ BIN       := bin
 CRDS      := charts/agent-sandbox/crds
 TOOL      := $(GO) tool -modfile=tools/go.mod
 VERSION   ?= $(shell git describe --tags --always 2>/dev/null || echo dev)
-LDFLAGS   := -s -w -X main.version=$(VERSION)
+LDFLAGS   := -s -w -X main.version=$(VERSION) -X main.gitVersion=$(VERSION)
 FUZZTIME  ?= 30s
 SOAK      ?= 60s
 TESTFLAGS ?= -shuffle=on -timeout=40m

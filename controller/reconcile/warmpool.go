@@ -22,7 +22,7 @@ import (
 const (
 	yieldStep  = 50 * time.Millisecond // how often a pool looks whether the claims in flight are through
 	yieldMax   = time.Second           // longest time that a pool makes way for claims
-	statusGap  = time.Second           // least time between two writes of counts that are still on the move
+	statusGap  = time.Second           // how long counts on the move wait for more to come
 	graceSlack = 2 * time.Second       // beyond the readiness grace, so that one look is enough
 )
 
@@ -213,23 +213,25 @@ func poolStatus(pool *ext.SandboxWarmPool, active []*agents.Sandbox) ext.Sandbox
 	return status
 }
 
-// writeStatus writes the status if it differs. Counts on the move are written once per burst rather than once per
-// member; the end of a burst and a new generation are written at once.
+// writeStatus writes the status if it differs. Counts on the move are written once per burst rather than once per member, and
+// not at all if they are back before statusGap; the end of a burst and a new generation are written at once.
 func (p *poolPass) writeStatus(ctx context.Context, status ext.SandboxWarmPoolStatus) error {
+	desired := int32(desiredReplicas(p.pool))
+	if status.Replicas == desired && status.ReadyReplicas == desired {
+		p.memory.moving = time.Time{}
+	} else if p.memory.moving.IsZero() {
+		p.memory.moving = p.now()
+	}
 	if p.pool.Status == status {
 		return nil
 	}
-	desired := int32(desiredReplicas(p.pool))
-	moving := status.Replicas != desired || status.ReadyReplicas != desired
-	if sameGeneration := p.pool.Status.ObservedGeneration == status.ObservedGeneration; moving && sameGeneration {
-		if wait := p.memory.statusAt.Add(statusGap).Sub(p.now()); wait > 0 {
+	if moving := p.memory.moving; !moving.IsZero() && p.pool.Status.ObservedGeneration == status.ObservedGeneration {
+		if wait := moving.Add(statusGap).Sub(p.now()); wait > 0 {
 			p.requeueWithin(wait)
 			return nil
 		}
+		p.memory.moving = p.now()
 	}
 	_, err := patch(ctx, p.client, p.pool, unlocked, func(pool *ext.SandboxWarmPool) { pool.Status = status })
-	if err == nil {
-		p.memory.statusAt = p.now()
-	}
 	return client.IgnoreNotFound(err)
 }

@@ -115,7 +115,7 @@ func slowStart(n int, do func(i int) error) error {
 type poolMemory struct {
 	yieldingSince time.Time // since when claims go first; zero when none do
 	stuck         bool      // an event told that members cannot be scheduled
-	statusAt      time.Time // of the last status write
+	moving        time.Time // since when the counts differ from what is wanted, or when they were last written; zero: they do not
 
 	members  int // active members at the last pass, -1 before the first
 	dropAt   time.Time

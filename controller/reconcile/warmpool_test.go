@@ -117,6 +117,18 @@ func TestPoolFillsAndReports(t *testing.T) {
 	assert.EqualValues(t, 3, f.pool().Status.ReadyReplicas)
 	f.settle()
 	assert.Empty(t, f.wrote())
+
+	gone := f.sandboxes()[0]
+	require.NoError(t, f.fixture.client.Delete(t.Context(), &gone))
+	f.wrote()
+	f.settle()
+	for _, sb := range f.sandboxes() {
+		readyAt("10.128.0.9")(&sb)
+		require.NoError(t, f.fixture.client.Status().Update(t.Context(), &sb))
+	}
+	f.settle()
+	assert.Equal(t, []string{"create Sandbox"}, f.wrote(), "a member that is replaced soon is no news")
+	assert.EqualValues(t, 3, f.pool().Status.ReadyReplicas)
 }
 
 func TestPoolStatusPatchOmitsZeros(t *testing.T) {

@@ -27,7 +27,7 @@ func (c *client) watchExchange() {
 	c.ring(x.sentAt, probeEvery)
 	left := x.headerBy
 	if !x.until.IsZero() {
-		if d := time.Until(x.until); left == 0 || d < left {
+		if d := x.until.Sub(x.sentAt); left == 0 || d < left {
 			left = d
 		}
 	}

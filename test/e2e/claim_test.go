@@ -52,12 +52,14 @@ func (s *sandboxes) pool(name, template string, replicas int32, change ...func(*
 	return pool
 }
 
-// waitFull waits until the status of the pool tells of its present specification that it is met.
+// waitFull waits until the pool has its members and its status tells so of its present specification. The status alone may not
+// have noticed yet that a claim has taken one.
 func (s *sandboxes) waitFull(pool *extensions.SandboxWarmPool) {
 	s.Helper()
 	s.WaitFor(s, pool, "to be full", func() bool {
 		return pool.Status.ObservedGeneration == pool.Generation &&
-			pool.Status.Replicas == *pool.Spec.Replicas && pool.Status.ReadyReplicas == *pool.Spec.Replicas
+			pool.Status.Replicas == *pool.Spec.Replicas && pool.Status.ReadyReplicas == *pool.Spec.Replicas &&
+			len(s.members(pool)) == int(*pool.Spec.Replicas)
 	})
 }
 

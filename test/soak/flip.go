@@ -209,13 +209,11 @@ func (h *neighbourhood) churn(proxy string, rate int, stop <-chan struct{}) {
 	for _, i := range rand.Perm(len(h.addresses)) {
 		free <- h.addresses[i]
 	}
-	tick := time.NewTicker(time.Second / time.Duration(rate))
-	defer tick.Stop()
-	for {
+	for due := time.Now(); ; due = due.Add(time.Second / time.Duration(rate)) { // on a busy machine a ticker would skip some
 		select {
 		case <-stop:
 			return
-		case <-tick.C:
+		case <-time.After(time.Until(due)):
 		}
 		var a *address
 		select {
