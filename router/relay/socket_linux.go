@@ -13,11 +13,12 @@ const rawReads = true
 // readRaw calls h at every readiness edge and parks in between. RawConn.Read forgets earlier edges only when it is entered,
 // and its first call reads at once, so none is lost. A read that does not fill its room has emptied the socket, but the end
 // of the connection may have come with the same edge: where that matters, another read looks. Elsewhere the watchdog does.
+// recvfrom(2) gets to the socket on a shorter way than read(2).
 func (s *socket) readRaw(h reader) error {
 	return s.raw.Read(func(fd uintptr) bool {
 		for {
 			room := h.room()
-			n, _, errno := syscall.RawSyscall(syscall.SYS_READ, fd, uintptr(unsafe.Pointer(unsafe.SliceData(room))), uintptr(len(room)))
+			n, _, errno := syscall.RawSyscall6(syscall.SYS_RECVFROM, fd, uintptr(unsafe.Pointer(unsafe.SliceData(room))), uintptr(len(room)), syscall.MSG_DONTWAIT, 0, 0)
 			switch {
 			case errno == syscall.EAGAIN:
 				h.pause()
