@@ -43,7 +43,7 @@ func (g *ScopedToken) Check(r *parse.Request, a *parse.Address) (Decision, recor
 
 func (g *ScopedToken) verify(presented []byte, now time.Time) (token.Scope, bool) {
 	hash := maphash.Bytes(g.known.seed, presented)
-	if t := g.known.at(hash); t != nil && t.hash == hash && t.text == string(presented) {
+	if t := g.known.find(hash, presented); t != nil {
 		return t.scope, now.Unix() < t.scope.Expires
 	}
 	scope, err := g.key.Verify(presented, now)
@@ -55,11 +55,11 @@ func (g *ScopedToken) verify(presented []byte, now time.Time) (token.Scope, bool
 }
 
 // tokens remembers tokens that proved to be signed, since the signature and the payload of a token never change. It is read
-// without locks or allocation; a newer token takes the place of an older one. Only who knows the secret can fill it, and
-// nobody can aim at a place without the seed.
+// without locks or allocation; in a set that is full a newer token takes the place of an older one. Only who knows the secret can
+// fill it, and nobody can aim at a place without the seed.
 type tokens struct {
-	seed  maphash.Seed
-	slots [4096]atomic.Pointer[verified]
+	seed maphash.Seed
+	sets [4096][4]atomic.Pointer[verified]
 }
 
 type verified struct {
@@ -68,6 +68,26 @@ type verified struct {
 	scope token.Scope
 }
 
-func (t *tokens) at(hash uint64) *verified { return t.slots[hash%uint64(len(t.slots))].Load() }
+func (t *tokens) set(hash uint64) *[4]atomic.Pointer[verified] {
+	return &t.sets[hash%uint64(len(t.sets))]
+}
 
-func (t *tokens) keep(v *verified) { t.slots[v.hash%uint64(len(t.slots))].Store(v) }
+func (t *tokens) find(hash uint64, presented []byte) *verified {
+	set := t.set(hash)
+	for i := range set {
+		if v := set[i].Load(); v != nil && v.hash == hash && v.text == string(presented) {
+			return v
+		}
+	}
+	return nil
+}
+
+func (t *tokens) keep(v *verified) {
+	set := t.set(v.hash)
+	for i := range set {
+		if set[i].CompareAndSwap(nil, v) {
+			return
+		}
+	}
+	set[v.hash>>32%uint64(len(set))].Store(v)
+}

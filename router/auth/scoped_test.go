@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"fmt"
 	"hash/maphash"
 	"net/netip"
 	"strings"
@@ -91,9 +92,11 @@ func TestKnownTokens(t *testing.T) {
 	_, ok := gate.verify(presented, noon.Add(time.Second))
 	assert.False(t, ok, "a known token expires all the same")
 
-	// Whatever stands in the place of a token, it does not speak for another one.
+	// A place has room for some tokens, and then for newer ones. None speaks for another, not even of the same hash.
 	hash := maphash.Bytes(gate.known.seed, presented)
-	gate.known.keep(&verified{hash: hash, text: "another", scope: token.Scope{Namespace: "m", Name: "x", Expires: noon.Unix() + 1}})
+	for i := range 6 {
+		gate.known.keep(&verified{hash: hash, text: fmt.Sprint("another ", i), scope: token.Scope{Namespace: "m", Name: "x", Expires: noon.Unix() + 1}})
+	}
 	scope, ok := gate.verify(presented, noon)
 	assert.True(t, ok)
 	assert.Equal(t, "n", scope.Namespace)
