@@ -27,6 +27,7 @@ const (
 // settings are the flags of bench run.
 type settings struct {
 	scenarios, contestants, router, out string
+	checked                             string
 	peers                               stringList
 	rounds                              int
 	budget, duration, warmup            time.Duration
@@ -46,6 +47,7 @@ func run(ctx context.Context, args []string) error {
 	fs.StringVar(&s.contestants, "contestants", contenders, "names of contestants, or all; bench list shows them")
 	fs.Var(&s.peers, "peer", "one more contestant as name=command, with {http} for its port and {routes} for its routes file; may be repeated")
 	fs.StringVar(&s.router, "router", "bin/router", "the router's binary")
+	fs.StringVar(&s.checked, "checked", "", "measure only what the bounds of this file are about, and the contestants of --peer")
 	fs.StringVar(&s.out, "out", "bin/bench", "folder for the report, its tables and its plots")
 	fs.IntVar(&s.rounds, "rounds", 9, "rounds; each runs every contestant at every scenario once")
 	fs.DurationVar(&s.budget, "budget", 0, "no further round begins if it would not end within this time; 0: no limit")

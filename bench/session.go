@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dovakiin0/agent-sandbox/bench/check"
 	"github.com/dovakiin0/agent-sandbox/bench/peers"
 	"github.com/dovakiin0/agent-sandbox/bench/proc"
 	"github.com/dovakiin0/agent-sandbox/bench/report"
@@ -22,6 +23,7 @@ type session struct {
 	*settings
 	scenarios   []scenario.Scenario
 	contestants []peers.Contestant
+	ranges      *check.Ranges // nil: measure everything
 	report      *report.Report
 	out         map[[2]string]bool // scenario and contestant that failed at it
 	runs, done  int
@@ -40,6 +42,11 @@ func newSession(s *settings) (*session, error) {
 			ProxyCore: s.proxyCore, LoadCore: s.loadCore, BackendCore: s.backendCore,
 		},
 	}}
+	if s.checked != "" {
+		if x.ranges, err = check.Read(s.checked); err != nil {
+			return nil, err
+		}
+	}
 	names := strings.Split(s.scenarios, ",")
 	if s.scenarios == "all" {
 		names = nil
@@ -101,11 +108,17 @@ func contestants(s *settings) ([]peers.Contestant, error) {
 // taking are the contestants that take part in a scenario.
 func (x *session) taking(s *scenario.Scenario) (all []*peers.Contestant) {
 	for i := range x.contestants {
-		if c := &x.contestants[i]; (!s.Follows || c.Follows) && (!s.Ends || c.Drain != 0) && (!c.Extra || s.Options || x.settings.contestants != "all") {
+		if c := &x.contestants[i]; x.takes(s, c) {
 			all = append(all, c)
 		}
 	}
 	return all
+}
+
+func (x *session) takes(s *scenario.Scenario, c *peers.Contestant) bool {
+	able := (!s.Follows || c.Follows) && (!s.Ends || c.Drain != 0)
+	shown := !c.Extra || s.Options || x.settings.contestants != "all"
+	return able && shown && (x.ranges == nil || c.Peer || x.ranges.Concerns(s.Name, c.Name))
 }
 
 // run runs rounds. The rounds of a scenario are spread over the session, so that no phase of the machine hits all of them.

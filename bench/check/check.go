@@ -5,6 +5,7 @@ package check
 import (
 	"fmt"
 	"os"
+	"slices"
 
 	"sigs.k8s.io/yaml"
 
@@ -33,6 +34,13 @@ type Bound struct {
 	Margin     float64     `json:"margin,omitempty"`
 	Goal       *float64    `json:"goal,omitempty"` // what the figure is meant to become; not checked
 	Provenance *Provenance `json:"provenance,omitempty"`
+}
+
+// Concerns reports whether a bound is about what a contestant does in a scenario.
+func (r *Ranges) Concerns(scenario, contestant string) bool {
+	return slices.ContainsFunc(r.Bounds, func(b Bound) bool {
+		return b.Scenario == scenario && (b.Contestant == contestant || b.Against == contestant)
+	})
 }
 
 // Provenance is where a bound comes from.

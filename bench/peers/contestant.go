@@ -40,6 +40,8 @@ type Contestant struct {
 	VersionArgs []string
 	// Own says that it is the router of this repository, or a variant.
 	Own bool
+	// Peer says that it was named by a flag.
+	Peer bool
 	// Extra contestants show what an option costs. Of all contestants, they take part only where a scenario asks for that.
 	Extra bool
 }
@@ -151,7 +153,7 @@ func Parse(s string) (Contestant, error) {
 	if name == "" || len(words) == 0 {
 		return Contestant{}, fmt.Errorf("%q is not name=command", s)
 	}
-	return Contestant{Name: name, Command: words, Drain: syscall.SIGTERM, Follows: strings.Contains(command, "{routes}")}, nil
+	return Contestant{Name: name, Command: words, Peer: true, Drain: syscall.SIGTERM, Follows: strings.Contains(command, "{routes}")}, nil
 }
 
 // writeRoutes writes the routes file that contestants may read.
