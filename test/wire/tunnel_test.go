@@ -213,6 +213,34 @@ func TestWebSocketLimits(t *testing.T) {
 			u.rest()
 			c.rest()
 		})
+		t.Run("number for each client behind a trusted proxy", func(t *testing.T) {
+			t.Parallel()
+			r := p.routerWith(t, "--websocket-max-connections-per-client=1", "--trusted-proxy-cidrs=127.55.0.0/16")
+			const proxy = "127.55.3.4"
+			one, other, stranger := freshAddress(), freshAddress(), freshAddress()
+			ask := func(peer, forwardedFor string) (*conn, *sandbox) {
+				c, s := r.dialFrom(t, peer), r.sandbox(t)
+				c.send(s.handshake("X-Forwarded-For: " + forwardedFor))
+				return c, s
+			}
+			open := func(peer, forwardedFor string) {
+				c, s := ask(peer, forwardedFor)
+				u := s.accept()
+				u.request()
+				u.send(switching(""))
+				require.Equal(t, 101, c.response("GET").status)
+			}
+			refused := func(peer, forwardedFor string) {
+				c, s := ask(peer, forwardedFor)
+				ownAnswer(t, c.response("GET"), 429, "too_many_requests", false)
+				s.untouched()
+			}
+			open(proxy, one)
+			open(proxy, other)
+			refused(proxy, "203.0.113.9, "+one+", 127.55.9.9")
+			open(stranger, freshAddress())
+			refused(stranger, freshAddress())
+		})
 		t.Run("number for each client", func(t *testing.T) {
 			t.Parallel()
 			r := p.routerWith(t, limits...)
