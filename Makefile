@@ -77,7 +77,7 @@ demo: ## The whole system on this machine: claim a sandbox, run code in it.
 
 bench: build ## The short benchmarks, compared with bench/ranges (under 5 minutes).
 	$(GO) build -o $(BIN)/bench-tool ./bench
-	$(BIN)/bench-tool run --checked=bench/ranges/quick.yaml --budget=4m
+	$(BIN)/bench-tool run --checked=bench/ranges/quick.yaml --budget=3m
 	$(BIN)/bench-tool check
 
 bench-full: build ## The whole matrix of benchmarks, into bench/results/ (40 minutes).
