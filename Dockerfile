@@ -12,9 +12,10 @@ ARG GO=golang:1.26-trixie
 ARG PYTHON=python:3.13-slim-trixie
 
 FROM --platform=$BUILDPLATFORM ${GO} AS build
+ENV GOMODCACHE=/cache/mod GOCACHE=/cache/build
 WORKDIR /src
 COPY go.mod go.sum ./
-RUN --mount=type=cache,target=/go/pkg/mod go mod download
+RUN --mount=type=cache,target=/cache go mod download
 COPY proto proto
 COPY router router
 COPY controller controller
@@ -24,7 +25,7 @@ ARG TARGETARCH
 ARG VERSION=dev
 ARG REVISION
 ARG CREATED
-RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache/go-build \
+RUN --mount=type=cache,target=/cache \
     CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH go build -trimpath -buildvcs=false \
     -ldflags "-s -w -X main.version=$VERSION -X main.gitVersion=$VERSION -X main.gitCommit=$REVISION -X main.buildDate=$CREATED" \
     -o /out/ ./router ./controller ./runtime

@@ -37,6 +37,7 @@ func TestConnectionOutlivesTheEndpointOfItsLastAnswer(t *testing.T) {
 	c.finished(true)
 	c.mu.Unlock()
 
+	require.Equal(t, silent, c.look(), "its goroutine would see an end")
 	_, err := io.WriteString(caller, "next")
 	require.NoError(t, err)
 	b := make([]byte, 4)

@@ -162,7 +162,7 @@ func TestHalfClosedClientGetsItsAnswer(t *testing.T) {
 		}{{"at once", 0}, {"after half a second", 500 * time.Millisecond}} {
 			t.Run(row.name, func(t *testing.T) {
 				t.Parallel()
-				for range 10 {
+				for deadline := time.Now().Add(3 * patience); time.Now().Before(deadline); {
 					s := r.sandbox(t)
 					c := r.dial(t)
 					c.send(s.post("/", "hello"))
@@ -178,7 +178,7 @@ func TestHalfClosedClientGetsItsAnswer(t *testing.T) {
 					c.eof()
 					return
 				}
-				t.Skip("this machine is too slow to tell")
+				t.Fatal("this machine is too slow to tell")
 			})
 		}
 	})
