@@ -24,6 +24,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/dovakiin0/agent-sandbox/controller/config"
+	"github.com/dovakiin0/agent-sandbox/controller/priority"
 	"github.com/dovakiin0/agent-sandbox/controller/reconcile"
 	agents "github.com/dovakiin0/agent-sandbox/proto/agents/v1beta1"
 	ext "github.com/dovakiin0/agent-sandbox/proto/extensions/v1beta1"
@@ -60,11 +61,13 @@ func run(ctx context.Context, args []string) error {
 	for _, warning := range c.Warnings() {
 		log.Info("Warning: " + warning)
 	}
+	gate := &priority.Gate{}
+	restConfig.Wrap(gate.Wrap)
 	mgr, err := newManager(restConfig, c)
 	if err != nil {
 		return err
 	}
-	if err := reconcile.Setup(mgr, c.Reconcile); err != nil {
+	if err := reconcile.Setup(mgr, c.Reconcile, gate); err != nil {
 		return err
 	}
 	if err := registerBuildInfo(metrics.Registry); err != nil {

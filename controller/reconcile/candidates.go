@@ -8,43 +8,27 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// candidates holds, for each pool, the sandboxes that claims may adopt, oldest first, and how many claims are being given
-// one right now. Only one claim of this process can remove a sandbox, so no two want the same one. Safe for concurrent use.
+// candidates holds, for each pool, the sandboxes that claims may adopt, oldest first. Only one claim of this process can
+// remove a sandbox, so no two want the same one. Safe for concurrent use.
 type candidates struct {
 	mu    sync.Mutex
-	pools map[types.NamespacedName]*candidateQueue
-}
-
-type candidateQueue struct {
-	waiting []candidate
-	claims  int
+	pools map[types.NamespacedName][]candidate
 }
 
 type candidate struct{ name, node string }
 
 func newCandidates() *candidates {
-	return &candidates{pools: map[types.NamespacedName]*candidateQueue{}}
-}
-
-// of returns the queue of a pool. The caller holds the lock.
-func (c *candidates) of(pool types.NamespacedName) *candidateQueue {
-	queue := c.pools[pool]
-	if queue == nil {
-		queue = &candidateQueue{}
-		c.pools[pool] = queue
-	}
-	return queue
+	return &candidates{pools: map[types.NamespacedName][]candidate{}}
 }
 
 // add appends a sandbox of the pool, or notes the node of one that is queued already. The node may be empty.
 func (c *candidates) add(pool types.NamespacedName, name, node string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	queue := c.of(pool)
-	if at := queue.find(name); at >= 0 {
-		queue.waiting[at].node = node
+	if at := c.find(pool, name); at >= 0 {
+		c.pools[pool][at].node = node
 	} else {
-		queue.waiting = append(queue.waiting, candidate{name, node})
+		c.pools[pool] = append(c.pools[pool], candidate{name, node})
 	}
 }
 
@@ -52,13 +36,9 @@ func (c *candidates) add(pool types.NamespacedName, name, node string) {
 func (c *candidates) remove(pool types.NamespacedName, name string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	queue := c.pools[pool]
-	if queue == nil {
-		return false
-	}
-	at := queue.find(name)
+	at := c.find(pool, name)
 	if at >= 0 {
-		queue.waiting = slices.Delete(queue.waiting, at, at+1)
+		c.pools[pool] = slices.Delete(c.pools[pool], at, at+1)
 	}
 	return at >= 0
 }
@@ -70,37 +50,11 @@ func (c *candidates) dropPool(pool types.NamespacedName) {
 	delete(c.pools, pool)
 }
 
-// enter counts a claim on the pool until leave is called.
-func (c *candidates) enter(pool types.NamespacedName) (leave func()) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	queue := c.of(pool)
-	queue.claims++
-	return func() {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		if queue.claims--; queue.claims == 0 && len(queue.waiting) == 0 && c.pools[pool] == queue {
-			delete(c.pools, pool)
-		}
-	}
-}
-
-// serve reports whether there are claims on the pool right now and candidates for all of them.
-func (c *candidates) serve(pool types.NamespacedName) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	queue := c.pools[pool]
-	return queue != nil && queue.claims > 0 && queue.claims <= len(queue.waiting)
-}
-
 // order returns the candidates of a pool, best first: those on preferred nodes, then those on the nodes with the most of
 // them, which spreads what is left; of one node, the oldest; last, those without a node.
 func (c *candidates) order(pool types.NamespacedName, preferred func(node string) bool) []string {
 	c.mu.Lock()
-	var waiting []candidate
-	if queue := c.pools[pool]; queue != nil {
-		waiting = slices.Clone(queue.waiting)
-	}
+	waiting := slices.Clone(c.pools[pool])
 	c.mu.Unlock()
 	var nodes []string // in the order of their oldest candidates
 	byNode := map[string][]string{}
@@ -134,6 +88,7 @@ func trueFirst(a, b bool) int {
 	return 1
 }
 
-func (q *candidateQueue) find(name string) int {
-	return slices.IndexFunc(q.waiting, func(c candidate) bool { return c.name == name })
+// find returns the place of a sandbox in the queue, -1 when it is not there. The caller holds the lock.
+func (c *candidates) find(pool types.NamespacedName, name string) int {
+	return slices.IndexFunc(c.pools[pool], func(c candidate) bool { return c.name == name })
 }

@@ -14,8 +14,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/dovakiin0/agent-sandbox/controller/priority"
 	"github.com/dovakiin0/agent-sandbox/proto"
 	agents "github.com/dovakiin0/agent-sandbox/proto/agents/v1beta1"
 	ext "github.com/dovakiin0/agent-sandbox/proto/extensions/v1beta1"
@@ -27,6 +29,7 @@ type claimReconciler struct {
 	options      Options
 	labelDomains string   // file with the domains of labels that claims may set
 	observed     sync.Map // by UID of the claim, when this process first saw it
+	firstReady   sync.Map // by UID of the claim, when it was first Ready; until that is written down
 }
 
 // claimPass is one pass over one claim.
@@ -35,6 +38,7 @@ type claimPass struct {
 	claim *ext.SandboxClaim // as last read or written; shared, never changed in place
 	first bool              // no pass has written anything before, provided that this claim is the newest
 	stamp map[string]string // annotations that wait for the next write to the claim
+	ready bool              // this pass has made the claim Ready for the first time
 }
 
 // Reconcile implements reconcile.Reconciler.
@@ -53,8 +57,8 @@ func (r *claimReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl
 	if r.options.ClaimObservabilityAnnotations {
 		p.prepareStamp(ctx)
 	}
-	if claim.Status.Sandbox.Name == "" {
-		defer r.candidates.enter(poolOf(claim))()
+	if !claimIsReady(claim) {
+		defer r.gate.Urgent()()
 	}
 	result, err := p.run(ctx)
 	if errors.Is(err, errStaleClaim) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
@@ -84,6 +88,12 @@ func (p *claimPass) run(ctx context.Context) (ctrl.Result, error) {
 		return p.markExpired(ctx, sandbox)
 	}
 	if err := p.writeStatus(ctx, status, sandbox); err != nil {
+		return ctrl.Result{}, err
+	}
+	if p.ready {
+		return ctrl.Result{RequeueAfter: soon, Priority: new(handler.LowPriority)}, nil // for noteFirstReady, after other claims
+	}
+	if err := p.noteFirstReady(ctx); err != nil {
 		return ctrl.Result{}, err
 	}
 	return p.next(err)
@@ -185,7 +195,8 @@ func (p *claimPass) writeStamp(ctx context.Context) error {
 	return p.patchMetadata(ctx, func(*ext.SandboxClaim) {})
 }
 
-// writeStatus writes the status if it differs, and keeps the books of the first Ready.
+// writeStatus writes the status if it differs, and measures how long the claim took if that makes it Ready for the first
+// time.
 func (p *claimPass) writeStatus(ctx context.Context, status ext.SandboxClaimStatus, sandbox *agents.Sandbox) error {
 	if err := p.writeStamp(ctx); err != nil {
 		return err
@@ -194,34 +205,41 @@ func (p *claimPass) writeStatus(ctx context.Context, status ext.SandboxClaimStat
 	if err := p.patch(ctx, func(claim *ext.SandboxClaim) { claim.Status = status }); err != nil {
 		return err
 	}
-	if !claimIsReady(p.claim) || p.claim.Annotations[proto.AnnotationClaimFirstReady] != "" {
+	if wasReady || !claimIsReady(p.claim) || p.claim.Annotations[proto.AnnotationClaimFirstReady] != "" {
 		return nil
 	}
-	return p.writeFirstReady(ctx, wasReady, sandbox)
+	now := p.now()
+	if _, known := p.firstReady.LoadOrStore(p.claim.UID, now); known {
+		return nil
+	}
+	p.ready = true
+	seen := annotationTime(p.claim, proto.AnnotationControllerFirstObserved)
+	if seen.IsZero() {
+		seen = p.observedAt(p.claim.UID)
+	}
+	observeClaimReady(p.claim, sandbox, seen, now)
+	return nil
 }
 
-// writeFirstReady notes when the claim was Ready for the first time, so that it counts once in the latency metrics. Of a
-// claim that was Ready before, the time is not known.
-func (p *claimPass) writeFirstReady(ctx context.Context, wasReady bool, sandbox *agents.Sandbox) error {
-	now := p.now()
-	value := now.UTC().Format(time.RFC3339Nano)
-	if wasReady {
-		value = "unknown"
-	} else {
-		seen := annotationTime(p.claim, proto.AnnotationControllerFirstObserved)
-		if seen.IsZero() {
-			seen = p.observedAt(p.claim.UID)
-		}
-		observeClaimReady(p.claim, sandbox, seen, now)
+// noteFirstReady writes down when the claim was Ready for the first time, so that it counts once in the latency metrics.
+// Of a claim that was Ready before this process saw it, the time is not known.
+func (p *claimPass) noteFirstReady(ctx context.Context) error {
+	if p.claim.Annotations[proto.AnnotationClaimFirstReady] != "" {
+		return nil
 	}
-	err := p.patchMetadata(ctx, func(claim *ext.SandboxClaim) {
+	value := "unknown"
+	if at, known := p.firstReady.Load(p.claim.UID); known {
+		value = at.(time.Time).UTC().Format(time.RFC3339Nano)
+	} else if !claimIsReady(p.claim) {
+		return nil
+	}
+	err := p.patchMetadata(priority.Background(ctx), func(claim *ext.SandboxClaim) {
 		metav1.SetMetaDataAnnotation(&claim.ObjectMeta, proto.AnnotationClaimFirstReady, value)
 	})
-	if errors.Is(err, errStaleClaim) && !wasReady {
-		// The time is right whatever else has changed. The answer holds changes that no pass has seen, so it is not kept.
-		_, err = send(ctx, p.client, p.claim, fields{"metadata": fields{"annotations": fields{proto.AnnotationClaimFirstReady: value}}})
+	if err == nil {
+		p.firstReady.Delete(p.claim.UID)
 	}
-	return client.IgnoreNotFound(err)
+	return err
 }
 
 // staleIfRefused turns the refusal of a write to an outdated or deleted claim into errStaleClaim.

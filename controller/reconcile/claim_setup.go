@@ -66,6 +66,7 @@ func (r *claimReconciler) claimEvents() predicate.Predicate {
 // again.
 func (r *claimReconciler) claimDeleted(claim *ext.SandboxClaim) {
 	r.observed.Delete(claim.UID)
+	r.firstReady.Delete(claim.UID)
 	key := client.ObjectKey{Namespace: claim.Namespace, Name: assignedSandbox(claim)}
 	if member, err := get[agents.Sandbox](context.Background(), r.client, key); err == nil && member != nil {
 		r.queueMember(member)

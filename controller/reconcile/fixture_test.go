@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"github.com/dovakiin0/agent-sandbox/controller/priority"
 	"github.com/dovakiin0/agent-sandbox/proto"
 	agents "github.com/dovakiin0/agent-sandbox/proto/agents/v1beta1"
 	ext "github.com/dovakiin0/agent-sandbox/proto/extensions/v1beta1"
@@ -42,6 +43,8 @@ type fixture struct {
 	writes []string                                   // "verb Kind[/sub]" in order
 	fail   func(verb string, obj client.Object) error // makes a write fail before it happens
 	serial int
+
+	background []string // those of writes that give way to others
 }
 
 func newScheme(t testing.TB) *runtime.Scheme {
@@ -85,7 +88,7 @@ func (f *fixture) stamp(o client.Object) {
 	}
 }
 
-func (f *fixture) write(verb string, o client.Object) error {
+func (f *fixture) write(ctx context.Context, verb string, o client.Object) error {
 	if f.fail != nil {
 		if err := f.fail(verb, o); err != nil {
 			return err
@@ -97,39 +100,43 @@ func (f *fixture) write(verb string, o client.Object) error {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.writes = append(f.writes, verb+" "+kind[strings.LastIndex(kind, ".")+1:])
+	write := verb + " " + kind[strings.LastIndex(kind, ".")+1:]
+	f.writes = append(f.writes, write)
+	if priority.IsBackground(ctx) {
+		f.background = append(f.background, write)
+	}
 	return nil
 }
 
 func (f *fixture) interceptor() interceptor.Funcs {
 	return interceptor.Funcs{
 		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
-			if err := f.write("create", o); err != nil {
+			if err := f.write(ctx, "create", o); err != nil {
 				return err
 			}
 			f.stamp(o)
 			return c.Create(ctx, o, opts...)
 		},
 		Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
-			if err := f.write("update", o); err != nil {
+			if err := f.write(ctx, "update", o); err != nil {
 				return err
 			}
 			return c.Update(ctx, o, opts...)
 		},
 		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
-			if err := f.write("patch", o); err != nil {
+			if err := f.write(ctx, "patch", o); err != nil {
 				return err
 			}
 			return c.Patch(ctx, o, p, opts...)
 		},
 		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
-			if err := f.write("delete", o); err != nil {
+			if err := f.write(ctx, "delete", o); err != nil {
 				return err
 			}
 			return c.Delete(ctx, o, opts...)
 		},
 		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
-			if err := f.write("status", o); err != nil {
+			if err := f.write(ctx, "status", o); err != nil {
 				return err
 			}
 			return c.SubResource(sub).Patch(ctx, o, p, opts...)
@@ -140,7 +147,7 @@ func (f *fixture) interceptor() interceptor.Funcs {
 // wrote returns the writes since the last call.
 func (f *fixture) wrote() []string {
 	w := f.writes
-	f.writes = nil
+	f.writes, f.background = nil, nil
 	return w
 }
 
@@ -192,7 +199,7 @@ func edit[T client.Object](f *fixture, o T, change func(T)) {
 	f.Helper()
 	change(o)
 	require.NoError(f, f.client.Update(f.Context(), o))
-	f.writes = nil
+	f.writes, f.background = nil, nil
 }
 
 // run makes the Pod look as a kubelet would show it.
@@ -208,7 +215,7 @@ func (f *fixture) run(name string, change ...func(*corev1.Pod)) *corev1.Pod {
 	require.NoError(f, f.client.Update(f.Context(), pod))
 	pod.Status = status
 	require.NoError(f, f.client.Status().Update(f.Context(), pod))
-	f.writes = nil
+	f.writes, f.background = nil, nil
 	return pod
 }
 

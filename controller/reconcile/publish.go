@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/dovakiin0/agent-sandbox/controller/priority"
 	"github.com/dovakiin0/agent-sandbox/proto"
 	agents "github.com/dovakiin0/agent-sandbox/proto/agents/v1beta1"
 )
@@ -57,6 +58,7 @@ func (p *routePublisher) publish(ctx context.Context, sb *agents.Sandbox, pod *c
 	lock := &p.locks[maphash.String(p.seed, key.String())%routeLocks]
 	lock.Lock()
 	defer lock.Unlock()
+	ctx = priority.Foreground(ctx) // a claim may wait for the lock
 
 	current, err := get[discoveryv1.EndpointSlice](ctx, p.client, key)
 	if err == nil {

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
+	"github.com/dovakiin0/agent-sandbox/controller/priority"
 	"github.com/dovakiin0/agent-sandbox/proto"
 	agents "github.com/dovakiin0/agent-sandbox/proto/agents/v1beta1"
 )
@@ -118,6 +119,11 @@ func (r *sandboxReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ct
 		return r.expire(ctx, p)
 	}
 
+	if isUpkeep(sb) {
+		ctx = priority.Background(ctx)
+	} else {
+		defer r.gate.Urgent()()
+	}
 	c := r.reconcileChildren(ctx, p)
 	if apierrors.HasStatusCause(c.err, corev1.NamespaceTerminatingCause) {
 		return ctrl.Result{}, nil // the namespace takes the Sandbox with it
@@ -138,6 +144,11 @@ func (r *sandboxReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ct
 		return ctrl.Result{}, err
 	}
 	return ctrl.Result{RequeueAfter: p.requeue}, nil
+}
+
+// isUpkeep reports whether nobody waits for what a pass does: sb is a member of a pool, or its claim has it already.
+func isUpkeep(sb *agents.Sandbox) bool {
+	return unclaimedMember(sb) || claimOf(sb) != "" && isReady(sb) && sb.Spec.OperatingMode != agents.OperatingModeSuspended
 }
 
 // reconcileChildren goes through all that the Sandbox owns. An error in one step does not stop the others.

@@ -105,3 +105,25 @@ func TestMembersOfPoolsWaitLonger(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, []string{"status Sandbox"}, f.wrote())
 }
+
+func TestUpkeepGivesWay(t *testing.T) {
+	claimed := controlledByClaim(newClaim("c"))
+	for name, c := range map[string]struct {
+		sandbox    *agents.Sandbox
+		background []string
+	}{
+		"a member of a pool":            {newPoolMember("s"), []string{"create Pod", "patch Sandbox"}},
+		"claimed and served":            {newPoolMember("s", claimed, readyAt("10.128.0.9")), []string{"create Pod", "patch Sandbox", "status Sandbox"}},
+		"claimed, somebody waits":       {newPoolMember("s", claimed, starting("10.128.0.9")), nil},
+		"claimed, somebody suspends it": {newPoolMember("s", claimed, readyAt("10.128.0.9"), suspended), nil},
+		"nobody's but a user's":         {newSandbox("s", readyAt("10.128.0.9")), nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, c.sandbox)
+			_, err := f.reconcile("s")
+			require.NoError(t, err)
+			assert.Equal(t, c.background, f.background)
+			assert.NotEmpty(t, f.writes)
+		})
+	}
+}

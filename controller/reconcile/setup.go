@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
+	"github.com/dovakiin0/agent-sandbox/controller/priority"
 	"github.com/dovakiin0/agent-sandbox/proto"
 	agents "github.com/dovakiin0/agent-sandbox/proto/agents/v1beta1"
 	ext "github.com/dovakiin0/agent-sandbox/proto/extensions/v1beta1"
@@ -32,11 +33,13 @@ type shared struct {
 	recorder   events.EventRecorder
 	routes     *routePublisher
 	candidates *candidates
+	gate       *priority.Gate
 }
 
-// Setup registers the controllers with mgr.
-func Setup(mgr ctrl.Manager, o Options) error {
+// Setup registers the controllers with mgr, whose requests pass the gate.
+func Setup(mgr ctrl.Manager, o Options, gate *priority.Gate) error {
 	s := newShared(mgr.GetClient(), mgr.GetAPIReader(), mgr.GetEventRecorder("agent-sandbox-controller"), time.Now)
+	s.gate = gate
 	for _, index := range indexes {
 		if err := mgr.GetFieldIndexer().IndexField(context.Background(), index.object, index.field, index.values); err != nil {
 			return fmt.Errorf("index %s: %w", index.field, err)
@@ -63,6 +66,7 @@ func newShared(c client.Client, live client.Reader, recorder events.EventRecorde
 		recorder:   recorder,
 		routes:     newRoutePublisher(client, now),
 		candidates: newCandidates(),
+		gate:       &priority.Gate{},
 	}
 }
 

@@ -14,16 +14,15 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/dovakiin0/agent-sandbox/controller/priority"
 	"github.com/dovakiin0/agent-sandbox/proto"
 	agents "github.com/dovakiin0/agent-sandbox/proto/agents/v1beta1"
 	ext "github.com/dovakiin0/agent-sandbox/proto/extensions/v1beta1"
 )
 
 const (
-	yieldStep  = 50 * time.Millisecond // how often a pool looks whether the claims in flight are through
-	yieldMax   = time.Second           // longest time that a pool makes way for claims
-	statusGap  = time.Second           // how long counts on the move wait for more to come
-	graceSlack = 2 * time.Second       // beyond the readiness grace, so that one look is enough
+	statusGap  = time.Second     // how long counts on the move wait for more to come
+	graceSlack = 2 * time.Second // beyond the readiness grace, so that one look is enough
 )
 
 // warmPoolReconciler keeps the number of unclaimed sandboxes of each SandboxWarmPool. It never touches pods.
@@ -49,7 +48,7 @@ func (r *warmPoolReconciler) Reconcile(ctx context.Context, req ctrl.Request) (c
 		return ctrl.Result{}, err
 	}
 	p := &poolPass{warmPoolReconciler: r, pool: pool, memory: r.memoryOf(pool)}
-	err = p.run(ctx)
+	err = p.run(priority.Background(ctx)) // nobody waits for a member
 	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 		return ctrl.Result{}, nil // the namespace takes the pool with it
 	}

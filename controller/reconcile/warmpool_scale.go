@@ -25,27 +25,12 @@ func (p *poolPass) scale(ctx context.Context, members *poolMembers) error {
 	switch {
 	case total < desired && p.template != nil && hold > 0:
 		p.requeueWithin(hold)
-	case total < desired && p.template != nil && p.yields():
-		p.requeueWithin(yieldStep)
 	case total < desired && p.template != nil:
 		return p.create(ctx, min(desired-total, p.options.WarmPoolMaxBatch))
 	case current > desired:
 		return p.deleteAll(ctx, members.excess(min(current-desired, p.options.WarmPoolMaxBatch)))
 	}
 	return nil
-}
-
-// yields reports whether new members should wait for the claims in flight: the API server is the bottleneck of both, and
-// somebody waits for a claim. Only as long as there are enough members for these claims, though.
-func (p *poolPass) yields() bool {
-	if !p.candidates.serve(client.ObjectKeyFromObject(p.pool)) {
-		p.memory.yieldingSince = time.Time{}
-		return false
-	}
-	if p.memory.yieldingSince.IsZero() {
-		p.memory.yieldingSince = p.now()
-	}
-	return p.now().Sub(p.memory.yieldingSince) < yieldMax
 }
 
 // create makes up to n members, as many as the refill rate allows.
@@ -113,9 +98,8 @@ func slowStart(n int, do func(i int) error) error {
 
 // poolMemory is what the passes over a pool, one at a time, remember from one to the next.
 type poolMemory struct {
-	yieldingSince time.Time // since when claims go first; zero when none do
-	stuck         bool      // an event told that members cannot be scheduled
-	moving        time.Time // since when the counts differ from what is wanted, or when they were last written; zero: they do not
+	stuck  bool      // an event told that members cannot be scheduled
+	moving time.Time // since when the counts differ from what is wanted, or when they were last written; zero: they do not
 
 	members  int // active members at the last pass, -1 before the first
 	dropAt   time.Time
