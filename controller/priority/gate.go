@@ -5,37 +5,34 @@ package priority
 import (
 	"context"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
+	"time"
 )
 
-// Background requests in flight: while nobody waits for anything, and beside urgent work. The longer their queue, the more
-// of them go beside urgent work, so that they neither starve nor hold all workers of a controller.
 const (
-	alone  = 16
-	beside = 1
-	queued = 32 // one goes for each so many in the queue
+	parallel = 16              // background requests in flight
+	patience = 2 * time.Second // longest time that one gives way
 )
 
-// Gate holds background requests back. The zero Gate is open. Safe for concurrent use.
+// Gate holds background requests back while there is urgent work. The zero Gate is open. Safe for concurrent use.
 type Gate struct {
 	mu      sync.Mutex
 	urgent  int
 	running int
-	waiting []chan struct{} // in order of arrival
+	waiting []*waiter // in order of arrival
+}
+
+type waiter struct {
+	turn chan struct{} // closed when it may go
+	due  bool          // it has waited long enough
 }
 
 // Urgent says that somebody waits for what the caller does until done is called.
 func (g *Gate) Urgent() (done func()) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.urgent++
-	return func() {
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		g.urgent--
-		g.admit()
-	}
+	g.update(func() { g.urgent++ })
+	return func() { g.update(func() { g.urgent-- }) }
 }
 
 type backgroundKey struct{}
@@ -87,46 +84,41 @@ func givesWay(req *http.Request) bool {
 
 // enter waits until a background request may go.
 func (g *Gate) enter(ctx context.Context) error {
-	turn := make(chan struct{})
-	g.mu.Lock()
-	g.waiting = append(g.waiting, turn)
-	g.admit()
-	g.mu.Unlock()
-	select {
-	case <-turn:
-		return nil
-	case <-ctx.Done():
-	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for i, other := range g.waiting {
-		if other == turn {
-			g.waiting = append(g.waiting[:i], g.waiting[i+1:]...)
+	w := &waiter{turn: make(chan struct{})}
+	g.update(func() { g.waiting = append(g.waiting, w) })
+	enough := time.NewTimer(patience)
+	defer enough.Stop()
+	for {
+		select {
+		case <-w.turn:
+			return nil
+		case <-enough.C:
+			g.update(func() { w.due = true })
+		case <-ctx.Done():
+			g.update(func() {
+				if at := slices.Index(g.waiting, w); at >= 0 {
+					g.waiting = slices.Delete(g.waiting, at, at+1)
+				} else {
+					g.running-- // its turn came at the same time
+				}
+			})
 			return ctx.Err()
 		}
 	}
-	return nil // its turn came at the same time
 }
 
 func (g *Gate) leave() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.running--
-	g.admit()
+	g.update(func() { g.running-- })
 }
 
-// admit lets go as many as may. The caller holds the lock.
-func (g *Gate) admit() {
-	for len(g.waiting) > 0 && g.running < g.limit() {
-		close(g.waiting[0])
+// update changes the state of the gate and lets go whoever may go then.
+func (g *Gate) update(change func()) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	change()
+	for len(g.waiting) > 0 && g.running < parallel && (g.urgent == 0 || g.waiting[0].due) {
+		close(g.waiting[0].turn)
 		g.waiting = g.waiting[1:]
 		g.running++
 	}
-}
-
-func (g *Gate) limit() int {
-	if g.urgent == 0 {
-		return alone
-	}
-	return min(max(beside, len(g.waiting)/queued), alone)
 }

@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -64,55 +65,54 @@ func TestBackgroundGivesWay(t *testing.T) {
 		g := &Gate{}
 		s := newServer(t, g)
 		calm := Background(t.Context())
-		done := g.Urgent()
+		first, second := g.Urgent(), g.Urgent()
 		s.send(calm, "PATCH", "/1")
-		s.send(calm, "POST", "/2")
-		s.send(calm, "DELETE", "/3")
-		s.expect("/1")
+		s.send(t.Context(), "POST", "/apis/events.k8s.io/v1/namespaces/ns/events")
+		assert.Empty(t, s.arrived)
 
 		s.send(calm, "GET", "/read")
 		s.send(t.Context(), "PATCH", "/write")
 		s.send(Foreground(calm), "PATCH", "/of-a-route")
 		s.expect("/read", "/write", "/of-a-route")
-		s.send(t.Context(), "POST", "/apis/events.k8s.io/v1/namespaces/ns/events")
-		s.expect()
 
-		s.answer(4)
-		s.expect("/2")
-		done()
+		first()
 		synctest.Wait()
-		assert.ElementsMatch(t, []string{"/3", "/apis/events.k8s.io/v1/namespaces/ns/events"}, s.arrived)
-		s.answer(3)
+		assert.Empty(t, s.arrived)
+		second()
+		synctest.Wait()
+		assert.ElementsMatch(t, []string{"/1", "/apis/events.k8s.io/v1/namespaces/ns/events"}, s.arrived)
+		s.answer(5)
 	})
 }
 
-func TestBackgroundAlone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newServer(t, &Gate{})
-		for range alone + 1 {
-			s.send(Background(t.Context()), "PATCH", "/")
-		}
-		assert.Len(t, s.arrived, alone)
-		s.answer(1)
-		assert.Len(t, s.arrived, alone+1)
-		s.answer(alone)
-	})
-}
-
-func TestALongQueueIsLetThrough(t *testing.T) {
+func TestBackgroundGivesWayNotForEver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := &Gate{}
 		s := newServer(t, g)
 		defer g.Urgent()()
-		const sent = 4*queued + 4
-		for range sent {
+		s.send(Background(t.Context()), "PATCH", "/1")
+		time.Sleep(patience / 2)
+		s.send(Background(t.Context()), "PATCH", "/2")
+		time.Sleep(patience / 2)
+		synctest.Wait()
+		s.expect("/1")
+		time.Sleep(patience / 2)
+		synctest.Wait()
+		s.expect("/2")
+		s.answer(2)
+	})
+}
+
+func TestBackgroundIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t, &Gate{})
+		for range parallel + 1 {
 			s.send(Background(t.Context()), "PATCH", "/")
 		}
-		assert.Len(t, s.arrived, 4)
-		for left := sent; left > 0; left-- {
-			s.answer(1)
-		}
-		assert.Len(t, s.arrived, sent)
+		assert.Len(t, s.arrived, parallel)
+		s.answer(1)
+		assert.Len(t, s.arrived, parallel+1)
+		s.answer(parallel)
 	})
 }
 
@@ -120,15 +120,16 @@ func TestWhoGivesUpLeavesTheQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := &Gate{}
 		s := newServer(t, g)
-		defer g.Urgent()()
+		done := g.Urgent()
 		ctx, cancel := context.WithCancel(Background(t.Context()))
-		s.send(Background(t.Context()), "PATCH", "/1")
-		gone := s.send(ctx, "PATCH", "/2")
-		s.send(Background(t.Context()), "PATCH", "/3")
+		gone := s.send(ctx, "PATCH", "/1")
+		s.send(Background(t.Context()), "PATCH", "/2")
 		cancel()
 		require.ErrorIs(t, <-gone, context.Canceled)
+		done()
+		synctest.Wait()
+		s.expect("/2")
 		s.answer(1)
-		s.expect("/1", "/3")
-		s.answer(1)
+		assert.Zero(t, g.running)
 	})
 }
