@@ -170,15 +170,15 @@ func (p *claimPass) prepareStamp(ctx context.Context) {
 	}
 }
 
-// patch changes the claim, and makes the server's answer the base of the rest of the pass and of the next one.
-func (p *claimPass) patch(ctx context.Context, change func(*ext.SandboxClaim)) (err error) {
-	p.claim, err = patch(ctx, p.client, p.claim, locked, change)
+// write changes the claim, and makes the server's answer the base of the rest of the pass and of the next one.
+func (p *claimPass) write(ctx context.Context, change func(*ext.SandboxClaim)) (err error) {
+	p.claim, err = replace(ctx, p.client, p.claim, change)
 	return staleIfRefused(err)
 }
 
-// patchMetadata changes the claim's metadata, together with the stamp that waits.
-func (p *claimPass) patchMetadata(ctx context.Context, change func(*ext.SandboxClaim)) error {
-	err := p.patch(ctx, func(claim *ext.SandboxClaim) {
+// writeMetadata changes the claim's metadata, together with the stamp that waits.
+func (p *claimPass) writeMetadata(ctx context.Context, change func(*ext.SandboxClaim)) error {
+	err := p.write(ctx, func(claim *ext.SandboxClaim) {
 		for key, value := range p.stamp {
 			metav1.SetMetaDataAnnotation(&claim.ObjectMeta, key, value)
 		}
@@ -192,7 +192,7 @@ func (p *claimPass) patchMetadata(ctx context.Context, change func(*ext.SandboxC
 
 // writeStamp writes the stamp if no other write took it along.
 func (p *claimPass) writeStamp(ctx context.Context) error {
-	return p.patchMetadata(ctx, func(*ext.SandboxClaim) {})
+	return p.writeMetadata(ctx, func(*ext.SandboxClaim) {})
 }
 
 // writeStatus writes the status if it differs, and measures how long the claim took if that makes it Ready for the first
@@ -202,7 +202,7 @@ func (p *claimPass) writeStatus(ctx context.Context, status ext.SandboxClaimStat
 		return err
 	}
 	wasReady := claimIsReady(p.claim)
-	if err := p.patch(ctx, func(claim *ext.SandboxClaim) { claim.Status = status }); err != nil {
+	if err := p.write(ctx, func(claim *ext.SandboxClaim) { claim.Status = status }); err != nil {
 		return err
 	}
 	if wasReady || !claimIsReady(p.claim) || p.claim.Annotations[proto.AnnotationClaimFirstReady] != "" {
@@ -233,7 +233,7 @@ func (p *claimPass) noteFirstReady(ctx context.Context) error {
 	} else if !claimIsReady(p.claim) {
 		return nil
 	}
-	err := p.patchMetadata(priority.Background(ctx), func(claim *ext.SandboxClaim) {
+	err := p.writeMetadata(priority.Background(ctx), func(claim *ext.SandboxClaim) {
 		metav1.SetMetaDataAnnotation(&claim.ObjectMeta, proto.AnnotationClaimFirstReady, value)
 	})
 	if err == nil {

@@ -93,14 +93,14 @@ func (p *claimPass) commit(ctx context.Context, member *agents.Sandbox) error {
 	if _, err := p.adoptedPodMetadata(ctx, member); err != nil {
 		return err
 	}
-	return p.patchMetadata(ctx, func(claim *ext.SandboxClaim) {
+	return p.writeMetadata(ctx, func(claim *ext.SandboxClaim) {
 		metav1.SetMetaDataAnnotation(&claim.ObjectMeta, proto.AnnotationAssignedSandboxName, member.Name)
 	})
 }
 
 // unassign undoes the commitment to this Sandbox. The claim's version guards against undoing another one.
 func (p *claimPass) unassign(ctx context.Context, name string) error {
-	return p.patchMetadata(ctx, func(claim *ext.SandboxClaim) {
+	return p.writeMetadata(ctx, func(claim *ext.SandboxClaim) {
 		if claim.Annotations[proto.AnnotationAssignedSandboxName] == name {
 			delete(claim.Annotations, proto.AnnotationAssignedSandboxName)
 		}

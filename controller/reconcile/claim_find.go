@@ -80,7 +80,7 @@ func (p *claimPass) migrateAssignment(ctx context.Context, name string) {
 	if p.claim.Labels[proto.LabelAssignedSandboxName] == "" {
 		return
 	}
-	if err := p.patchMetadata(ctx, func(claim *ext.SandboxClaim) {
+	if err := p.writeMetadata(ctx, func(claim *ext.SandboxClaim) {
 		metav1.SetMetaDataAnnotation(&claim.ObjectMeta, proto.AnnotationAssignedSandboxName, name)
 		delete(claim.Labels, proto.LabelAssignedSandboxName)
 	}); err != nil {

@@ -23,13 +23,13 @@ import (
 
 var (
 	warmWrites = []string{
-		"patch SandboxClaim",   // stamp and commitment
+		"update SandboxClaim",  // stamp and commitment
 		"patch Sandbox",        // adoption
 		"create EndpointSlice", // Ready means routable
 		"status SandboxClaim",  // name, addresses and Ready at once
-		"patch SandboxClaim",   // time of the first Ready
+		"update SandboxClaim",  // time of the first Ready
 	}
-	coldWrites = []string{"patch SandboxClaim", "create Sandbox", "status SandboxClaim"}
+	coldWrites = []string{"update SandboxClaim", "create Sandbox", "status SandboxClaim"}
 )
 
 // must reconciles without an error, twice if the first pass leaves something for later.
@@ -65,7 +65,7 @@ func TestWarmClaim(t *testing.T) {
 	})
 	f := newClaimFixture(t, template, newPool(), member, podOf(member), claim)
 	assert.Zero(t, f.must("c"))
-	assert.Equal(t, []string{"patch SandboxClaim"}, f.background, "the time of the first Ready")
+	assert.Equal(t, []string{"update SandboxClaim"}, f.background, "the time of the first Ready")
 	assert.Equal(t, warmWrites, f.wrote())
 
 	got := f.claim("c")
@@ -139,7 +139,7 @@ func TestColdClaim(t *testing.T) {
 	require.NoError(t, f.client.Create(t.Context(), podOf(sb)))
 	f.wrote()
 	f.must("c")
-	assert.Equal(t, []string{"create EndpointSlice", "status SandboxClaim", "patch SandboxClaim"}, f.wrote())
+	assert.Equal(t, []string{"create EndpointSlice", "status SandboxClaim", "update SandboxClaim"}, f.wrote())
 	assert.Equal(t, "True DependenciesReady Pod is Ready", f.ready("c"))
 }
 
@@ -309,7 +309,7 @@ func TestClaimWaitsForAddresses(t *testing.T) {
 	member := newPoolMember("m", func(sb *agents.Sandbox) { sb.Status.NodeName = "node-1" })
 	f := newClaimFixture(t, newTemplate(), newPool(), member, newClaim("c"))
 	assert.Equal(t, addressRecheck, f.must("c"))
-	assert.Equal(t, []string{"patch SandboxClaim"}, f.wrote(), "the stamp, and no status")
+	assert.Equal(t, []string{"update SandboxClaim"}, f.wrote(), "the stamp, and no status")
 	f.now = f.now.Add(addressGrace - 100*time.Millisecond)
 	assert.Equal(t, 100*time.Millisecond, f.must("c"))
 	assert.Empty(t, f.wrote())
@@ -379,7 +379,7 @@ func TestClaimProblems(t *testing.T) {
 			assert.Equal(t, c.backOff, err != nil, "%v", err)
 			assert.Equal(t, c.after, result.RequeueAfter)
 			assert.Contains(t, f.ready("c"), "False "+c.reason+" ")
-			assert.Equal(t, []string{"patch SandboxClaim", "status SandboxClaim"}, f.wrote())
+			assert.Equal(t, []string{"update SandboxClaim", "status SandboxClaim"}, f.wrote())
 			for _, sb := range f.sandboxes() {
 				assert.False(t, controlledBy(&sb, "uid-of-c"))
 				assert.True(t, contains(f.r.candidates, sb.Name), "the candidate keeps its place")
@@ -523,7 +523,7 @@ func TestAdoptionConflicts(t *testing.T) {
 		member := newPoolMember("m", readyAt("10.128.0.9"))
 		f := newClaimFixture(t, newTemplate(), newPool(), member, podOf(member), newClaim("c"))
 		f.fail = func(verb string, obj client.Object) error {
-			if _, ok := obj.(*ext.SandboxClaim); ok && verb == "patch" {
+			if _, ok := obj.(*ext.SandboxClaim); ok && verb == "update" {
 				return conflict
 			}
 			return nil
@@ -597,7 +597,7 @@ func TestFirstReady(t *testing.T) {
 		f := newClaimFixture(t, newTemplate(), newPool(), sandbox.DeepCopy(), podOf(sandbox), bound("False", ""))
 		failed := false
 		f.fail = func(verb string, obj client.Object) error {
-			if _, ok := obj.(*ext.SandboxClaim); ok && verb == "patch" && !failed {
+			if _, ok := obj.(*ext.SandboxClaim); ok && verb == "update" && !failed {
 				failed = true
 				return apierrors.NewConflict(schema.GroupResource{}, "c", errors.New("changed"))
 			}

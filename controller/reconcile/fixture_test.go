@@ -141,6 +141,12 @@ func (f *fixture) interceptor() interceptor.Funcs {
 			}
 			return c.SubResource(sub).Patch(ctx, o, p, opts...)
 		},
+		SubResourceUpdate: func(ctx context.Context, c client.Client, sub string, o client.Object, opts ...client.SubResourceUpdateOption) error {
+			if err := f.write(ctx, "status", o); err != nil {
+				return err
+			}
+			return c.SubResource(sub).Update(ctx, o, opts...)
+		},
 	}
 }
 

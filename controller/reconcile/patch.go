@@ -57,6 +57,28 @@ func write[T any, P apiObject[T]](ctx context.Context, s *store, have, want P, l
 	return fresh, nil
 }
 
+// replace is patch with a lock, except that the whole object is sent, which is less work for the API server. It takes away
+// fields that this program does not know, so it is not for objects with a PodSpec, which newer clusters may know more of.
+func replace[T any, P apiObject[T]](ctx context.Context, s *store, have P, change func(P)) (P, error) {
+	want := P(have.DeepCopy())
+	change(want)
+	body := diff(have, want)
+	if len(body) == 0 {
+		return have, nil
+	}
+	var err error
+	if _, status := body["status"]; status {
+		err = s.Status().Update(ctx, want)
+	} else {
+		err = s.Update(ctx, want)
+	}
+	if err != nil {
+		return have, err
+	}
+	s.remember(want, false)
+	return want, nil
+}
+
 // send sends the patch for the object named by obj, and returns the answer without remembering it. The answer goes into a
 // fresh object: decoding into one in use would keep map keys that the patch deleted.
 func send[T any, P apiObject[T]](ctx context.Context, s *store, obj P, body fields) (P, error) {
