@@ -22,7 +22,7 @@ import (
 
 // TestMain lets this binary be the processes that bench run starts from itself.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && (os.Args[1] == "proxy" || os.Args[1] == "backend") {
+	if len(os.Args) > 1 && (os.Args[1] == "proxy" || os.Args[1] == "backend" || os.Args[1] == "awake") {
 		main()
 		return
 	}
@@ -43,7 +43,7 @@ func TestRunMeasuresTheRouter(t *testing.T) {
 	}
 	out := t.TempDir()
 	err := run(context.Background(), []string{
-		"--router=" + router(t), "--contestants=ours,fasthttp,limit", "--scenarios=s1,churn,drain", "--rounds=2",
+		"--router=" + router(t), "--contestants=ours,fasthttp,limit", "--scenarios=s1,rate,churn,drain", "--rounds=2",
 		"--duration=100ms", "--warmup=10ms", "--out=" + out,
 	})
 	require.NoError(t, err)

@@ -23,11 +23,12 @@ import (
 
 	"github.com/dovakiin0/agent-sandbox/bench/backend"
 	"github.com/dovakiin0/agent-sandbox/bench/peers"
+	"github.com/dovakiin0/agent-sandbox/bench/proc"
 )
 
-// commands are what the first argument may be. backend and proxy are for the processes that run starts.
+// commands are what the first argument may be. backend, proxy and awake are for the processes that run starts.
 var commands = map[string]func(ctx context.Context, args []string) error{
-	"run": run, "check": checkReport, "bound": bound, "size": sizing, "list": list, "backend": serveBackend, "proxy": serveProxy,
+	"run": run, "check": checkReport, "bound": bound, "size": sizing, "list": list, "backend": serveBackend, "proxy": serveProxy, "awake": stayAwake,
 }
 
 func main() {
@@ -70,4 +71,16 @@ func serveProxy(ctx context.Context, args []string) error {
 		return err
 	}
 	return peers.ServeBuiltin(ctx, args[0], uint16(port), uint16(backendPort), sandboxes)
+}
+
+// stayAwake takes a core.
+func stayAwake(_ context.Context, args []string) error {
+	if len(args) != 1 {
+		return errors.New("usage: bench awake CORE")
+	}
+	core, err := strconv.Atoi(args[0])
+	if err != nil {
+		return err
+	}
+	return proc.StayAwake(core, os.Stdout)
 }

@@ -138,6 +138,7 @@ func (x *session) run(ctx context.Context) (failed error) {
 	b := &scenario.Bench{
 		Backend: back.Port, BackendPid: back.Pid, ProxyCore: x.proxyCore, SharedCore: x.loadCore == x.backendCore,
 		Files: int(files), Duration: x.duration, Warmup: x.warmup,
+		Cores: slices.Compact(slices.Sorted(slices.Values([]int{x.proxyCore, x.loadCore, x.backendCore}))),
 	}
 	for i := range x.scenarios {
 		x.report.Scenarios = append(x.report.Scenarios, x.scenarios[i].Describe())

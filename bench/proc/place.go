@@ -28,6 +28,11 @@ func OnCore(core int, f func() error) error {
 
 // Stay puts this process on one core. Threads that begin later inherit the place from those that begin them.
 func Stay(core int) error {
+	return eachThread(func(tid int) error { return place(tid, core) })
+}
+
+// eachThread calls f for the threads of this process.
+func eachThread(f func(tid int) error) error {
 	for range 2 { // a second time for threads that began meanwhile
 		tasks, err := os.ReadDir("/proc/self/task")
 		if err != nil {
@@ -35,7 +40,7 @@ func Stay(core int) error {
 		}
 		for _, t := range tasks {
 			tid, _ := strconv.Atoi(t.Name())
-			if err := place(tid, core); err != nil && err != unix.ESRCH {
+			if err := f(tid); err != nil && err != unix.ESRCH {
 				return err
 			}
 		}

@@ -3,6 +3,7 @@
 package proc
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"runtime"
@@ -14,6 +15,15 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 )
+
+// TestMain lets this binary be the process that KeepAwake starts.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == "awake" {
+		fmt.Fprintln(os.Stderr, StayAwake(0, os.Stdout))
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
 
 func TestUsageCountsWork(t *testing.T) {
 	pids := []int{os.Getpid()}
@@ -95,4 +105,23 @@ func TestThisMachine(t *testing.T) {
 	assert.NotEmpty(t, m.Kernel)
 	assert.NotZero(t, m.Memory)
 	assert.NotZero(t, m.Files)
+}
+
+func TestKeepAwakeGivesWay(t *testing.T) {
+	a, err := KeepAwake([]int{0})
+	require.NoError(t, err)
+	defer a.Stop()
+	pid := a.cmds[0].Process.Pid
+	attr, err := unix.SchedGetAttr(pid, 0)
+	require.NoError(t, err)
+	assert.EqualValues(t, unix.SCHED_IDLE, attr.Policy)
+	var cores unix.CPUSet
+	require.NoError(t, unix.SchedGetaffinity(pid, &cores))
+	assert.True(t, cores.IsSet(0) && cores.Count() == 1)
+	assert.Eventually(t, func() bool {
+		u, err := UsageOf([]int{pid})
+		return err == nil && u.CPU > 50*time.Millisecond
+	}, 30*time.Second, 5*time.Millisecond)
+	a.Stop()
+	assert.ErrorIs(t, syscall.Kill(pid, 0), syscall.ESRCH)
 }

@@ -22,8 +22,9 @@ type Bench struct {
 	Backend          uint16 // port
 	BackendPid       int
 	ProxyCore        int
-	SharedCore       bool // generator and backend have one core together
-	Files            int  // descriptors that a process may have
+	SharedCore       bool  // generator and backend have one core together
+	Cores            []int // of all of them
+	Files            int   // descriptors that a process may have
 	Duration, Warmup time.Duration
 }
 
@@ -80,6 +81,13 @@ func (r *run) measure(ctx context.Context) error {
 		return err
 	}
 	defer idle.Close()
+	if r.Rate > 0 || r.Request.events {
+		awake, err := proc.KeepAwake(r.Cores)
+		if err != nil {
+			return err
+		}
+		defer awake.Stop()
+	}
 	res, err := load.Run(ctx, r.plan(ctx))
 	if r.besideDone != nil {
 		r.stopBeside()
