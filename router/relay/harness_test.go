@@ -43,6 +43,7 @@ type router struct {
 type setup struct {
 	Config
 	dial.Dialer
+	gate   auth.Gate
 	access *record.AccessLog
 	graves int // deleted sandboxes that the table remembers; 0: the default
 }
@@ -60,6 +61,7 @@ func start(t testing.TB, edit ...func(*setup)) *router {
 			RouteWait: 5 * time.Second, UnknownWait: 50 * time.Millisecond,
 		},
 		Dialer: dial.Dialer{Timeout: 5 * time.Second, Retries: 1, InitialDelay: time.Millisecond, MaxDelay: 10 * time.Millisecond, MaxWaits: 64},
+		gate:   auth.AllowAll{},
 		access: access,
 	}
 	for _, e := range edit {
@@ -80,7 +82,7 @@ func start(t testing.TB, edit ...func(*setup)) *router {
 		Retire:  (*Host).Retire,
 		MaxGone: with.graves,
 	})
-	r.Relay = New(with.Config, r.table, auth.AllowAll{}, record.NewMeter("test"), with.access)
+	r.Relay = New(with.Config, r.table, with.gate, record.NewMeter("test"), with.access)
 	r.table.SetSynced()
 
 	ctx, cancel := context.WithCancel(context.Background())

@@ -38,6 +38,11 @@ type reader interface {
 	woken() (more bool) // kick was called
 }
 
+// splicer is a reader that may want its bytes in a pipe. got is told of them all the same.
+type splicer interface {
+	pipe() (p *pipe, most int64) // where the next bytes go, and how many at most; nil: to room
+}
+
 // init sets s up for conn, which is tcp itself or TLS over it.
 func (s *socket) init(conn io.ReadWriteCloser, tcp dial.Transport) {
 	s.conn, s.tcp = conn, tcp

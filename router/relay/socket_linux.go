@@ -13,12 +13,11 @@ const rawReads = true
 // readRaw calls h at every readiness edge and parks in between. RawConn.Read forgets earlier edges only when it is entered,
 // and its first call reads at once, so none is lost. A read that does not fill its room has emptied the socket, but the end
 // of the connection may have come with the same edge: where that matters, another read looks. Elsewhere the watchdog does.
-// recvfrom(2) gets to the socket on a shorter way than read(2).
 func (s *socket) readRaw(h reader) error {
+	sp, _ := h.(splicer)
 	return s.raw.Read(func(fd uintptr) bool {
 		for {
-			room := h.room()
-			n, _, errno := syscall.RawSyscall6(syscall.SYS_RECVFROM, fd, uintptr(unsafe.Pointer(unsafe.SliceData(room))), uintptr(len(room)), syscall.MSG_DONTWAIT, 0, 0)
+			n, full, errno := pull(fd, h, sp)
 			switch {
 			case errno == syscall.EAGAIN:
 				h.pause()
@@ -32,15 +31,33 @@ func (s *socket) readRaw(h reader) error {
 				h.ended(io.EOF)
 				return true
 			}
-			if !h.got(int(n)) {
+			if !h.got(n) {
 				return true
 			}
-			if int(n) < len(room) && !h.expects() {
+			if !full && !h.expects() {
 				h.pause()
 				return false
 			}
 		}
 	})
+}
+
+// pull reads once, to where h wants the bytes. full: there may be more. recvfrom(2) gets to the socket on a shorter way than read(2).
+func pull(fd uintptr, h reader, sp splicer) (n int, full bool, errno syscall.Errno) {
+	if sp != nil {
+		if p, most := sp.pipe(); p != nil {
+			n, errno = p.fill(fd, most)
+			if cannot(errno) {
+				pipes.refuse()
+				h.pause() // gives the pipe back
+				errno = syscall.EINTR
+			}
+			return n, true, errno
+		}
+	}
+	room := h.room()
+	got, _, errno := syscall.RawSyscall6(syscall.SYS_RECVFROM, fd, uintptr(unsafe.Pointer(unsafe.SliceData(room))), uintptr(len(room)), syscall.MSG_DONTWAIT, 0, 0)
+	return int(got), int(got) == len(room), errno
 }
 
 // writeRaw sends what the kernel takes at once. RawSyscall spares the scheduler's bookkeeping, which is right because the

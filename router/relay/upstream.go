@@ -49,6 +49,7 @@ type upstream struct {
 	framed int64        // length of the body, as parse.Response has it
 	left   int64        // of a fixed length
 	chunks parse.Chunks // of a chunked one
+	via    *pipe        // that the body goes through; nil: it is read
 	keep   bool         // the sandbox takes another request
 	last   bool         // the client's connection ends with this answer
 	broke  record.Reason
@@ -79,6 +80,7 @@ func (u *upstream) serve() {
 	u.pool.Forget(u)
 	u.close()
 	u.in.drop()
+	u.dropPipe()
 }
 
 // Kill ends the connection because its endpoint is not wanted any more.
@@ -167,7 +169,10 @@ func (u *upstream) room() []byte {
 	return u.in.room(u.in.full || u.stage == inBody && u.left > smallBlock)
 }
 
-func (u *upstream) pause() { u.in.rest() }
+func (u *upstream) pause() {
+	u.in.rest()
+	u.dropPipe()
+}
 
 func (u *upstream) expects() bool {
 	switch u.stage {
@@ -183,6 +188,9 @@ func (u *upstream) expects() bool {
 func (u *upstream) woken() bool { return true }
 
 func (u *upstream) got(n int) bool {
+	if u.via != nil {
+		return u.spliced(n)
+	}
 	u.in.add(n)
 	for len(u.in.unread()) > 0 {
 		c := u.client.Load()
