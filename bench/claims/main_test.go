@@ -110,7 +110,7 @@ func TestItMeasures(t *testing.T) {
 	}, &table, &progress)
 	require.NoError(t, err, "%s", progress.String())
 	assert.FileExists(t, out)
-	for _, want := range []string{"singles", "poisson 1/s", "idle", "singles, writes for each claim: ", "patch sandboxclaims/status"} {
+	for _, want := range []string{"singles", "poisson 1/s", "idle", "singles, writes for each claim: ", "update sandboxclaims/status"} {
 		assert.Contains(t, table.String(), want)
 	}
 }

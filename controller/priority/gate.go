@@ -14,14 +14,22 @@ import (
 const (
 	parallel = 16              // background requests in flight
 	patience = 2 * time.Second // longest time that one gives way
+
+	crowded = 4       // so many times as long as the quickest, requests wait for each other
+	recent  = 8       // requests that tell how long they take now
+	ever    = 1 << 16 // requests after which the quickest is hardly known any more
 )
 
-// Gate holds background requests back while there is urgent work. The zero Gate is open. Safe for concurrent use.
+// Gate holds background requests back while there is urgent work and the API server is busy, which is when requests take
+// much longer than they may: one that has room to spare takes everything at once. The zero Gate is open. Safe for
+// concurrent use.
 type Gate struct {
 	mu      sync.Mutex
 	urgent  int
 	running int
 	waiting []*waiter // in order of arrival
+
+	now, quickest float64 // seconds that a write takes, as averages over the recent ones and over the quickest ever
 }
 
 type waiter struct {
@@ -59,13 +67,21 @@ type transport struct {
 
 // RoundTrip implements http.RoundTripper.
 func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	if req.Method == http.MethodGet {
+		return t.next.RoundTrip(req)
+	}
 	if givesWay(req) {
 		if err := t.gate.enter(req.Context()); err != nil {
 			return nil, err
 		}
-		defer t.gate.leave()
+		defer t.gate.update(func() { t.gate.running-- })
 	}
-	return t.next.RoundTrip(req)
+	sent := time.Now()
+	resp, err := t.next.RoundTrip(req)
+	if err == nil && resp.StatusCode < http.StatusBadRequest {
+		t.gate.update(func() { t.gate.observe(time.Since(sent).Seconds()) })
+	}
+	return resp, err
 }
 
 // WrappedRoundTripper lets client-go find what it put beneath.
@@ -78,8 +94,7 @@ func IsBackground(ctx context.Context) bool {
 }
 
 func givesWay(req *http.Request) bool {
-	event := req.Method == http.MethodPost && strings.HasSuffix(req.URL.Path, "/events")
-	return event || req.Method != http.MethodGet && IsBackground(req.Context())
+	return IsBackground(req.Context()) || strings.HasSuffix(req.URL.Path, "/events")
 }
 
 // enter waits until a background request may go.
@@ -107,8 +122,13 @@ func (g *Gate) enter(ctx context.Context) error {
 	}
 }
 
-func (g *Gate) leave() {
-	g.update(func() { g.running-- })
+// observe takes note of how long a write took. The caller holds the lock.
+func (g *Gate) observe(seconds float64) {
+	if g.quickest == 0 {
+		g.now, g.quickest = seconds, seconds
+	}
+	g.now += (seconds - g.now) / recent
+	g.quickest = min(seconds, g.quickest+(seconds-g.quickest)/ever)
 }
 
 // update changes the state of the gate and lets go whoever may go then.
@@ -116,7 +136,8 @@ func (g *Gate) update(change func()) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	change()
-	for len(g.waiting) > 0 && g.running < parallel && (g.urgent == 0 || g.waiting[0].due) {
+	open := g.urgent == 0 || g.now <= crowded*g.quickest
+	for len(g.waiting) > 0 && g.running < parallel && (open || g.waiting[0].due) {
 		close(g.waiting[0].turn)
 		g.waiting = g.waiting[1:]
 		g.running++

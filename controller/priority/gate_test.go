@@ -22,6 +22,7 @@ type server struct {
 
 func newServer(t *testing.T, g *Gate) *server {
 	s := &server{t: t, hold: make(chan struct{})}
+	g.now, g.quickest = 1, 0.01 // it is busy
 	s.through = g.Wrap(roundTripFunc(func(req *http.Request) (*http.Response, error) {
 		s.arrived = append(s.arrived, req.URL.Path)
 		<-s.hold
@@ -131,5 +132,35 @@ func TestWhoGivesUpLeavesTheQueue(t *testing.T) {
 		s.expect("/2")
 		s.answer(1)
 		assert.Zero(t, g.running)
+	})
+}
+
+func TestAnAPIServerWithRoomTakesAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := &Gate{}
+		var takes time.Duration
+		through := g.Wrap(roundTripFunc(func(*http.Request) (*http.Response, error) {
+			time.Sleep(takes)
+			return httptest.NewRecorder().Result(), nil
+		}))
+		write := func(ctx context.Context) time.Duration {
+			sent := time.Now()
+			_, err := through.RoundTrip(httptest.NewRequestWithContext(ctx, "PATCH", "/", nil))
+			require.NoError(t, err)
+			return time.Since(sent)
+		}
+		defer g.Urgent()()
+		for _, step := range []struct{ takes, held time.Duration }{
+			{5 * time.Millisecond, 0},
+			{15 * time.Millisecond, 0},
+			{100 * time.Millisecond, patience},
+			{6 * time.Millisecond, 0},
+		} {
+			takes = step.takes
+			for range 4 * recent {
+				write(t.Context())
+			}
+			assert.Equal(t, step.held+step.takes, write(Background(t.Context())), step.takes)
+		}
 	})
 }

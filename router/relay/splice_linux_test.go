@@ -62,7 +62,8 @@ func idlePipes(t *testing.T) {
 	t.Cleanup(func() {
 		eventually(t, func() bool { return pipes.inUse() == 0 }, "pipes are in use")
 		made, _ := pipes.count()
-		assert.Equal(t, others, openPipes(t)-2*made, "pipes are left open")
+		// Fewer are no wonder: the garbage collector closes those that package net spliced with.
+		assert.LessOrEqual(t, openPipes(t)-2*made, others, "pipes are left open")
 	})
 }
 
@@ -304,9 +305,9 @@ func TestNoPipe(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			without(t) // before there is a listener, which takes a descriptor before it waits
 			r := start(t)
 			s, _ := r.large(t, tooMuch, tooMuch, "")
-			without(t)
 			c := r.dial(t)
 			for n := range 2 {
 				c.send(t, "GET / HTTP/1.1", s.port, "\r\n")
