@@ -49,6 +49,8 @@ type world struct {
 	rng *rand.Rand
 	api client.WithWatch // for the test itself; reads are live
 
+	changing sync.Mutex // held while the API server changes an object
+
 	mu     sync.Mutex
 	events []change                 // not yet in the cache, oldest first
 	stored map[string]client.Object // what the API server has, by kind and name
@@ -258,8 +260,10 @@ func (w *world) park(l *life, what string) fate {
 	return <-p.fate
 }
 
-// effect makes a change and its event.
+// effect makes a change and its event, one at a time: no other may come between the change and the look at its result.
 func (w *world) effect(verb string, o client.Object, do func() error) error {
+	w.changing.Lock()
+	defer w.changing.Unlock()
 	w.mu.Lock()
 	before := w.stored[cacheKey(o)]
 	w.mu.Unlock()

@@ -2,6 +2,7 @@ package relay
 
 import (
 	"net"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -13,7 +14,8 @@ const (
 	pipeSize = 256 << 10
 	// maxPipes bounds descriptors, and takes half of the pages that the kernel lets the pipes of a user without privileges have.
 	maxPipes  = 128
-	pipeRetry = time.Second // when the system has no descriptors or pages left for another pipe
+	pipeRetry = time.Second      // when the system has no descriptors or pages left for another pipe
+	pipeIdle  = 10 * time.Second // after which pipes that nobody needed in the meantime are closed
 )
 
 // pipe holds bytes on their way between two sockets. It is used by one goroutine at a time.
@@ -28,6 +30,8 @@ type pipe struct {
 type pipePool struct {
 	mu      sync.Mutex
 	idle    []*pipe
+	spare   int // the fewest that were idle since trimmed
+	trimmed time.Time
 	made    int
 	failed  time.Time
 	refused bool // this system cannot splice sockets
@@ -42,6 +46,7 @@ func (s *pipePool) get() *pipe {
 	if last := len(s.idle) - 1; last >= 0 {
 		p := s.idle[last]
 		s.idle = s.idle[:last]
+		s.spare = min(s.spare, last)
 		return p
 	}
 	if s.refused || s.made == maxPipes || !s.failed.IsZero() && time.Since(s.failed) < pipeRetry {
@@ -88,16 +93,33 @@ func (s *pipePool) put(p *pipe) {
 	s.idle = append(s.idle, p)
 }
 
+// trim closes the pipes that nobody has needed since the last trim, which was pipeIdle ago at least.
+func (s *pipePool) trim(now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if now.Sub(s.trimmed) < pipeIdle {
+		return
+	}
+	s.closeIdle(s.spare)
+	s.trimmed, s.spare = now, len(s.idle)
+}
+
 // refuse ends the use of pipes.
 func (s *pipePool) refuse() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.refused = true
-	for _, p := range s.idle {
+	s.closeIdle(len(s.idle))
+}
+
+// closeIdle closes n idle pipes, those first that have been idle longest.
+func (s *pipePool) closeIdle(n int) {
+	for _, p := range s.idle[:n] {
 		p.close()
 	}
-	s.made -= len(s.idle)
-	s.idle = nil
+	s.idle = slices.Delete(s.idle, 0, n)
+	s.made -= n
+	s.spare = min(s.spare, len(s.idle))
 }
 
 // splice moves up to n bytes from one descriptor to another. Sockets and pipes do not block, so the scheduler need not know.

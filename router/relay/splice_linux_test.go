@@ -362,3 +362,56 @@ func TestPipePool(t *testing.T) {
 	assert.Zero(t, pool.made)
 	assert.Equal(t, before, openPipes(t))
 }
+
+func TestPipesThatNobodyNeedsAreClosed(t *testing.T) {
+	var pool pipePool
+	before := openPipes(t)
+	var all []*pipe
+	for range 8 {
+		all = append(all, pool.get())
+	}
+	for _, p := range all[:5] {
+		pool.put(p)
+	}
+	now := time.Now()
+	pool.trim(now) // none has been idle since the last time
+	require.Len(t, pool.idle, 5)
+	needed := []*pipe{pool.get(), pool.get()}
+	for _, p := range append(needed, all[5:]...) {
+		pool.put(p)
+	}
+	pool.trim(now.Add(pipeIdle - 1)) // too early
+	require.Len(t, pool.idle, 8)
+	pool.trim(now.Add(pipeIdle))
+	assert.Len(t, pool.idle, 5, "two were in use and three came back since")
+	assert.Equal(t, 5, pool.made)
+	assert.Subset(t, pool.idle, needed)
+	pool.trim(now.Add(2 * pipeIdle))
+	assert.Zero(t, pool.made)
+	assert.Equal(t, before, openPipes(t))
+
+	p := pool.get()
+	require.NotNil(t, p)
+	pool.put(p)
+	pool.refuse()
+	pool.trim(now.Add(3 * pipeIdle)) // what was spare is closed already
+	assert.Zero(t, pool.made)
+	assert.Equal(t, before, openPipes(t))
+}
+
+// TestRelayTrimsPipes: what a splice leaves behind is closed while the router runs.
+func TestRelayTrimsPipes(t *testing.T) {
+	idlePipes(t)
+	r := start(t)
+	s, _ := r.large(t, tooMuch, tooMuch, "")
+	c := r.dial(t)
+	c.send(t, "GET / HTTP/1.1", s.port, "\r\n")
+	_, err := c.answered(t, 0)
+	require.NoError(t, err)
+	eventually(t, func() bool {
+		pipes.mu.Lock()
+		defer pipes.mu.Unlock()
+		pipes.trimmed = time.Time{} // as if pipeIdle had passed
+		return pipes.made == 0
+	}, "pipes are left open")
+}

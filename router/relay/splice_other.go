@@ -2,6 +2,8 @@
 
 package relay
 
+import "time"
+
 // pipe is never used: only raw sockets are spliced.
 type pipe struct{}
 
@@ -9,7 +11,8 @@ type noPipes struct{}
 
 var pipes noPipes
 
-func (noPipes) get() *pipe { return nil }
-func (noPipes) put(*pipe)  {}
+func (noPipes) get() *pipe     { return nil }
+func (noPipes) put(*pipe)      {}
+func (noPipes) trim(time.Time) {}
 
 func (c *client) drain(*pipe) error { return errNoRaw }

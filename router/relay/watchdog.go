@@ -67,6 +67,7 @@ func (w *watchdog) run(ctx context.Context) {
 				}
 			}
 			clear(due)
+			pipes.trim(now)
 		}
 	}
 }
