@@ -129,7 +129,9 @@ func Variants(binary string) []Contestant {
 		}
 		return tokenField(t)
 	}
-	return []Contestant{access, static, scoped}
+	limits := Ours(binary).Variant("limits", "--max-inflight-per-sandbox=64", "--max-connections-per-sandbox=64",
+		"--max-request-body-bytes=16777216", "--client-min-body-rate=1024", "--websocket-max-connections-per-client=4096")
+	return []Contestant{access, static, scoped, limits}
 }
 
 // RequestFields are the contestant's Fields.

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -49,7 +50,11 @@ func write[T any, P apiObject[T]](ctx context.Context, s *store, have, want P, l
 		}
 		metadata["resourceVersion"] = have.GetResourceVersion()
 	}
-	fresh, err := send(ctx, s, have, body)
+	send := send[T, P]
+	if _, status := body["status"]; status || lock {
+		send = sendKnown
+	}
+	fresh, err := send(ctx, s, want, body)
 	if err != nil {
 		return have, err
 	}
@@ -79,26 +84,46 @@ func replace[T any, P apiObject[T]](ctx context.Context, s *store, have P, chang
 	return want, nil
 }
 
-// send sends the patch for the object named by obj, and returns the answer without remembering it. The answer goes into a
-// fresh object: decoding into one in use would keep map keys that the patch deleted.
-func send[T any, P apiObject[T]](ctx context.Context, s *store, obj P, body fields) (P, error) {
+// send sends the patch that makes an object what want is, and returns the answer without remembering it. The answer goes into
+// a fresh object: decoding into one in use would keep map keys that the patch deleted.
+func send[T any, P apiObject[T]](ctx context.Context, s *store, want P, body fields) (P, error) {
+	fresh := P(new(T))
+	fresh.SetNamespace(want.GetNamespace())
+	fresh.SetName(want.GetName())
+	return fresh, sendFor(ctx, s, fresh, body)
+}
+
+// sendKnown is send for a patch that leaves nothing unknown but metadata, so that the API server need not answer more. Of a
+// patch of the status without a lock that is so unless others have changed the rest, or made the object anew.
+func sendKnown[T any, P apiObject[T]](ctx context.Context, s *store, want P, body fields) (P, error) {
+	gvk, err := s.GroupVersionKindFor(want)
+	if err != nil {
+		return nil, err
+	}
+	answer := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: want.GetNamespace(), Name: want.GetName()}}
+	answer.SetGroupVersionKind(gvk)
+	if err := sendFor(ctx, s, answer, body); err != nil {
+		return nil, err
+	}
+	if _, status := body["status"]; status && (answer.Generation != want.GetGeneration() || answer.UID != want.GetUID()) {
+		fresh := P(new(T))
+		return fresh, s.live.Get(ctx, client.ObjectKeyFromObject(want), fresh)
+	}
+	reflect.ValueOf(want).Elem().FieldByName("ObjectMeta").Set(reflect.ValueOf(answer.ObjectMeta))
+	return want, nil
+}
+
+// sendFor sends the patch for the object named by answer, which becomes what the API server answers.
+func sendFor(ctx context.Context, s *store, answer client.Object, body fields) error {
 	data, err := json.Marshal(body)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	fresh := P(new(T))
-	fresh.SetNamespace(obj.GetNamespace())
-	fresh.SetName(obj.GetName())
 	merge := client.RawPatch(types.MergePatchType, data)
 	if _, status := body["status"]; status {
-		err = s.Status().Patch(ctx, fresh, merge)
-	} else {
-		err = s.Patch(ctx, fresh, merge)
+		return s.Status().Patch(ctx, answer, merge)
 	}
-	if err != nil {
-		return nil, err
-	}
-	return fresh, nil
+	return s.Patch(ctx, answer, merge)
 }
 
 // diff returns the merge patch that turns one object into another. It compares the Go values: the usual way, by the JSON

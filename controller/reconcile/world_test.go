@@ -193,7 +193,7 @@ func (w *world) interceptor() interceptor.Funcs {
 			return w.write(ctx, "delete", o, func() error {
 				options := (&client.DeleteOptions{}).ApplyOptions(opts)
 				if p := options.Preconditions; p != nil && p.UID != nil {
-					live := blank(o)
+					live := blank(w.t, w.api, o)
 					if c.Get(ctx, client.ObjectKeyFromObject(o), live) == nil && live.GetUID() != *p.UID {
 						return apierrors.NewConflict(schema.GroupResource{}, o.GetName(), errors.New("another UID"))
 					}
@@ -270,7 +270,7 @@ func (w *world) effect(verb string, o client.Object, do func() error) error {
 	if err := do(); err != nil {
 		return err
 	}
-	after := blank(o)
+	after := blank(w.t, w.api, o)
 	if verb != "delete" {
 		require.NoError(w.t, w.api.Get(context.Background(), client.ObjectKeyFromObject(o), after))
 	}
@@ -607,10 +607,6 @@ func kindOf(o client.Object) string {
 }
 
 func cacheKey(o client.Object) string { return kindOf(o) + "/" + o.GetName() }
-
-func blank(o client.Object) client.Object {
-	return reflect.New(reflect.TypeOf(o).Elem()).Interface().(client.Object)
-}
 
 // essence is an object without its version, as text.
 func essence(o client.Object) string {
