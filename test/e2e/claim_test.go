@@ -351,9 +351,8 @@ func testDeleteForeground(s *sandboxes) {
 	s.pool("p", "t", 1)
 	claim := s.claim("c", "p")
 	sb := s.waitClaimReady(claim)
-	pod := read(s, s.pod(sb.Name))
-	pod.Finalizers = []string{"test.agent-sandbox.dev/hold"}
-	require.NoError(s, s.Client.Update(s.Context(), pod))
+	pod := s.pod(sb.Name)
+	require.NoError(s, s.patch(pod, `{"metadata":{"finalizers":["test.agent-sandbox.dev/hold"]}}`)) // the controller writes to it too
 	s.expire(claim, extensions.ClaimShutdownDeleteForeground)
 	s.WaitFor(s, claim, "to be going", func() bool { return !claim.DeletionTimestamp.IsZero() })
 	s.WaitFor(s, pod, "to be going", func() bool { return !pod.DeletionTimestamp.IsZero() })
