@@ -393,8 +393,10 @@ func TestPipesThatNobodyNeedsAreClosed(t *testing.T) {
 	p := pool.get()
 	require.NotNil(t, p)
 	pool.put(p)
+	pool.trim(now.Add(3 * pipeIdle))
+	require.Len(t, pool.idle, 1)
 	pool.refuse()
-	pool.trim(now.Add(3 * pipeIdle)) // what was spare is closed already
+	pool.trim(now.Add(4 * pipeIdle)) // what was spare is closed already
 	assert.Zero(t, pool.made)
 	assert.Equal(t, before, openPipes(t))
 }
